@@ -1,0 +1,49 @@
+"""The watermark as the Spark runtime hands it to kernels, computed without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.kernels.contract import Portion
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """Where each side keeps its event time, and how much later than the latest a row may come.
+
+    `columns` has one timestamp column for each side; `lateness` is in microseconds.
+    """
+
+    columns: tuple[str, ...]
+    lateness: int = 0
+
+
+@dataclass
+class Watermark:
+    """The smallest over the sides of the largest event time seen, less the lateness; None until every side had one.
+
+    It belongs to the host, not to the kernel: a lost kernel does not set it back.
+    """
+
+    event_time: EventTime | None
+    _latest: dict[int, int] = field(default_factory=dict)
+
+    def value(self) -> int | None:
+        """Microseconds, from all batches that were taken in so far."""
+        if self.event_time is None or len(self._latest) < len(self.event_time.columns):
+            return None
+        return min(self._latest.values()) - self.event_time.lateness
+
+    def take_in(self, portions: Sequence[Portion]) -> None:
+        """Count the rows of a finished batch."""
+        if self.event_time is None:
+            return
+        for side, rows in portions:
+            times = rows.column(self.event_time.columns[side])
+            latest = pc.max(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())).as_py()
+            if latest is not None:
+                self._latest[side] = max(latest, self._latest.get(side, latest))
