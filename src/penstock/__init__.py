@@ -1,0 +1,47 @@
+"""Continuous joins, views and subscriptions on Apache Spark that never outgrow their memory.
+
+The public names are loaded when first used: `import penstock` alone loads neither pyspark nor pandas, so that kernels
+and tables can be used, and tested, without Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock import errors as errors
+    from penstock.operators.join_table import join_table as join_table
+    from penstock.spark.flow import Flow as Flow
+    from penstock.spark.session import session as session
+    from penstock.tables import prepare as prepare
+    from penstock.tables import table as table
+
+__version__ = "0.1.0"
+
+__all__ = ["Flow", "__version__", "errors", "join_table", "prepare", "session", "table"]
+
+# name -> (module, attribute in it, or None for the module itself)
+_HOMES: dict[str, tuple[str, str | None]] = {
+    "Flow": ("penstock.spark.flow", "Flow"),
+    "errors": ("penstock.errors", None),
+    "join_table": ("penstock.operators.join_table", "join_table"),
+    "prepare": ("penstock.tables", "prepare"),
+    "session": ("penstock.spark.session", "session"),
+    "table": ("penstock.tables", "table"),
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}; it has: {', '.join(__all__)}")
+    module, attribute = home
+    found = importlib.import_module(module)
+    value: object = found if attribute is None else getattr(found, attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""The public verbs over streaming DataFrames: they build plans and compute nothing."""

@@ -1,0 +1,1 @@
+"""Frozen descriptions of what is to run, checked before anything does."""

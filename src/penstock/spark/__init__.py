@@ -1,0 +1,1 @@
+"""The only folder that imports pyspark: session, slots, the processor that hosts kernels, sinks, listener."""

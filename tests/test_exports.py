@@ -1,0 +1,51 @@
+"""The public names are exactly those of `__all__`, and each of them is there."""
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+import penstock
+
+
+def test_public_names():
+    assert penstock.__all__ == sorted(penstock.__all__)
+    assert set(penstock.__all__) == {"Flow", "__version__", "errors", "join_table", "prepare", "session", "table"}
+    assert dir(penstock) == penstock.__all__
+
+
+def test_every_public_name_has_a_home():
+    assert set(penstock._HOMES) == set(penstock.__all__) - {"__version__"}
+
+
+def is_there(name: str) -> bool:
+    return importlib.util.find_spec(penstock._HOMES[name][0]) is not None
+
+
+@pytest.mark.parametrize("name", sorted(penstock._HOMES))
+def test_public_name_can_be_used(name):
+    module, attribute = penstock._HOMES[name]
+    if not is_there(name):
+        pytest.skip(f"{module} is not written yet")
+    value = getattr(penstock, name)
+    home = importlib.import_module(module)
+    assert value is (home if attribute is None else getattr(home, attribute))
+
+
+@pytest.mark.skipif(not all(map(is_there, penstock._HOMES)), reason="a public name is not written yet")
+def test_star_import_gives_the_public_names():
+    program = "from penstock import *; import penstock; assert all(n in globals() for n in penstock.__all__)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(AttributeError, match="join_table"):
+        _ = penstock.join_tabel
+
+
+def test_version_is_the_installed_one():
+    from importlib.metadata import version
+
+    assert version("penstock") == penstock.__version__
