@@ -1,0 +1,84 @@
+"""A relation on disk, seen as pages that can be probed by key hash before anything else is read.
+
+A `Table` is a frozen description (it travels to the workers); `open()` gives a `PageReader` in the process that
+reads. A page is the unit of a cyclic scan: a row group of a Parquet file, or a run of rows of a prepared table.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    Hashes = npt.NDArray[np.uint64]
+    RowIds = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of a table.
+
+    `hash_bytes` and `row_bytes` bound what a reader holds at once for `hashes` and for `take` (beside its result).
+    """
+
+    index: int
+    rows: int
+    hash_bytes: int
+    row_bytes: int
+
+
+@dataclass(frozen=True)
+class Table(ABC):
+    """A relation as pages. Frozen and picklable; holds no open file."""
+
+    path: str
+    key: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The rows that `PageReader.take` returns, in types that Spark knows."""
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """A fingerprint: two tables with the same one have the same rows in the same pages."""
+
+    @property
+    @abstractmethod
+    def pages(self) -> tuple[Page, ...]:
+        """All pages in scan order."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(page.rows for page in self.pages)
+
+    def by_key(self, slot: int, slots: int) -> tuple[Page, ...] | None:
+        """The pages of all rows whose key hash belongs to `slot` (`keys.slot_of`), or None where pages hold any key."""
+        return None
+
+    @abstractmethod
+    def open(self) -> PageReader:
+        """A reader for this very version."""
+
+
+class PageReader(ABC):
+    """Reads pages in one process. Raises `TableChanged`, naming the file, if it is not the version that was planned."""
+
+    @abstractmethod
+    def hashes(self, page: Page) -> Hashes:
+        """The hash of every row's key (`keys.hash_keys`), in row order. The array is valid until the next call."""
+
+    @abstractmethod
+    def take(self, page: Page, rows: RowIds) -> pa.RecordBatch:
+        """The given rows of the page, all columns, in the given order; `rows` may repeat."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and buffers."""
