@@ -1,0 +1,120 @@
+"""Every error Penstock raises, each saying what happened, why, and what to do.
+
+::
+
+    PenstockError
+    ├── PlanError              found before anything runs
+    │   ├── BadOption          an option's value is not one of the allowed ones
+    │   ├── UnknownColumn      a column that is not there, with the nearest names
+    │   ├── KeyTypeMismatch    the two sides of a join have keys of different kinds
+    │   ├── UnsupportedType    a column type that cannot travel
+    │   ├── UnreadableTable    a path that holds no table, or one that cannot be read
+    │   ├── MemoryTooSmall     a budget below the smallest that would do
+    │   ├── SessionNotReady    a foreign Spark session without the needed settings
+    │   └── CheckpointMismatch a checkpoint made by a different plan or version
+    ├── CheckpointInUse        another process runs on this checkpoint
+    ├── CheckpointDamaged      a file of the checkpoint is missing, cut or changed
+    ├── StateDamaged           state read back is not the state that was written
+    ├── TableChanged           a file of the table vanished or changed during a run
+    ├── SourceLost             unread input was deleted before it was read
+    ├── SinkDamaged            a committed output file or ledger entry is missing or changed
+    └── KernelFault            a kernel broke its own promise (a bug; please report it)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PenstockError(Exception):
+    """What happened in one line, then why it matters and what to do."""
+
+    def __init__(self, what: str, *, why: str = "", do: str = "") -> None:
+        super().__init__("\n  ".join(part for part in (what, why, do) if part))
+        self.what = what
+        self.why = why
+        self.do = do
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.what, self.why, self.do))
+
+
+def _rebuild(kind: type[PenstockError], what: str, why: str, do: str) -> PenstockError:
+    return kind(what, why=why, do=do)
+
+
+class PlanError(PenstockError):
+    """Found while the plan is made, before anything runs."""
+
+
+class BadOption(PlanError):
+    """An option's value is not one of the allowed ones."""
+
+
+class UnknownColumn(PlanError):
+    """A column that is not there."""
+
+    @classmethod
+    def among(cls, name: str, columns: Iterable[str], where: str) -> UnknownColumn:
+        """The error for `name` missing from `columns`, with the nearest names."""
+        have = list(columns)
+        near = difflib.get_close_matches(name, have, n=3, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
+        return cls(
+            f"{where} has no column {name!r}.",
+            why=f"Its columns are: {', '.join(have)}.",
+            do=hint,
+        )
+
+
+class KeyTypeMismatch(PlanError):
+    """The two sides of a join have keys of different kinds."""
+
+
+class UnsupportedType(PlanError):
+    """A column type that cannot travel."""
+
+
+class UnreadableTable(PlanError):
+    """A path that holds no table, or one that cannot be read."""
+
+
+class MemoryTooSmall(PlanError):
+    """A budget below the smallest that would do."""
+
+
+class SessionNotReady(PlanError):
+    """A foreign Spark session without the needed settings."""
+
+
+class CheckpointMismatch(PlanError):
+    """A checkpoint made by a different plan or version."""
+
+
+class CheckpointInUse(PenstockError):
+    """Another process runs on this checkpoint."""
+
+
+class CheckpointDamaged(PenstockError):
+    """A file of the checkpoint is missing, cut or changed."""
+
+
+class StateDamaged(PenstockError):
+    """State read back is not the state that was written."""
+
+
+class TableChanged(PenstockError):
+    """A file of the table vanished or changed during a run."""
+
+
+class SourceLost(PenstockError):
+    """Unread input was deleted before it was read."""
+
+
+class SinkDamaged(PenstockError):
+    """A committed output file or ledger entry is missing or changed."""
+
+
+class KernelFault(PenstockError):
+    """A kernel broke its own promise; this is a bug, please report it."""

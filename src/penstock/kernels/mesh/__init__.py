@@ -1,0 +1,1 @@
+"""Joins of a stream with a table on disk by a shared cyclic scan (Polyzotis et al., TKDE 2008)."""

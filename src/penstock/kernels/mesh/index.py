@@ -1,0 +1,126 @@
+"""The hash table H over the rows of the window: three flat arrays, built once a step, probed by table pages.
+
+Rows are numbered in order of arrival. A row falls into the bucket of its hash's leading bits, so a page whose rows are
+ordered by hash (a prepared table) walks the arrays from left to right. 32 further bits of the hash stand beside each
+row as a tag, so that almost every candidate is a match; the caller verifies the keys themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+U64 = npt.NDArray[np.uint64]
+I32 = npt.NDArray[np.int32]
+U32 = npt.NDArray[np.uint32]
+I64 = npt.NDArray[np.int64]
+
+#: Index bytes a row at the most: row number, tag, and at most one bucket.
+BYTES_PER_ROW = 12
+_TAG = np.uint64(0xFFFFFFFF)
+
+
+class Index(NamedTuple):
+    """Row numbers by bucket: those of bucket `b` are `rows[starts[b]:starts[b + 1]]`, with their tags."""
+
+    starts: I32
+    rows: I32
+    tags: U32
+    base: int
+    shift: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.starts.nbytes + self.rows.nbytes + self.tags.nbytes
+
+
+def build(parts: Iterable[tuple[int, U64]], again: Iterable[tuple[int, U64]], count: int, lo: int, hi: int) -> Index:
+    """Index `count` rows whose hashes lie in [lo, hi).
+
+    `parts` and `again` give the same (first row number, hashes) pairs: counting and placing are two passes, so that the
+    hashes of all rows need never be held at once.
+    """
+    buckets = 1 << max(count.bit_length() - 1, 0)
+    shift = min(max((hi - lo) // buckets - 1, 0).bit_length(), 63)
+    base = lo >> shift
+    starts = np.zeros(((hi - 1) >> shift) - base + 3, np.int32)
+    for _, hashes in parts:
+        _count(hashes, np.uint64(base), np.uint64(shift), starts)
+    np.cumsum(starts, out=starts)
+    rows = np.empty(count, np.int32)
+    tags = np.empty(count, np.uint32)
+    for first, hashes in again:
+        _place(hashes, np.int64(first), np.uint64(base), np.uint64(shift), starts, rows, tags)
+    return Index(starts[:-1], rows, tags, base, shift)
+
+
+class Cursor(NamedTuple):
+    """Where probing a page stopped because the output was full: the page's row, and the place in its bucket."""
+
+    row: int = 0
+    place: int = 0
+
+
+def probe(
+    index: Index, hashes: U64, at: Cursor, first_live: int, page_rows: I64, window_rows: I64
+) -> tuple[int, Cursor]:
+    """Write candidate pairs (row of the page, row of the window) from `at` on; say how many, and where it stopped.
+
+    Rows of the window below `first_live` have expired and give no pair. Finished when the cursor's row is past the
+    page.
+    """
+    count, row, place = _probe(
+        hashes, at.row, at.place, index.starts, index.rows, index.tags, np.uint64(index.base), np.uint64(index.shift),
+        first_live, page_rows, window_rows,
+    )  # fmt: skip
+    return count, Cursor(row, place)
+
+
+@njit(cache=True)
+def _count(hashes: U64, base: np.uint64, shift: np.uint64, starts: I32) -> None:
+    # Shifted by two places: after the running sum `starts[b + 1]` is where bucket b begins, and
+    # `_place` advances it to where b ends, which is where b + 1 begins.
+    for h in hashes:
+        starts[np.int64((h >> shift) - base) + 2] += np.int32(1)
+
+
+@njit(cache=True)
+def _place(hashes: U64, first: np.int64, base: np.uint64, shift: np.uint64, starts: I32, rows: I32, tags: U32) -> None:
+    for i in range(hashes.size):
+        h = hashes[i]
+        b = np.int64((h >> shift) - base) + 1
+        at = starts[b]
+        starts[b] = at + np.int32(1)
+        rows[at] = np.int32(first + i)
+        tags[at] = np.uint32(h & _TAG)
+
+
+@njit(cache=True)
+def _probe(
+    hashes: U64, row: int, place: int, starts: I32, rows: I32, tags: U32, base: np.uint64, shift: np.uint64,
+    first_live: int, page_rows: I64, window_rows: I64,
+) -> tuple[int, int, int]:  # fmt: skip
+    found = 0
+    room = page_rows.size
+    buckets = starts.size - 1
+    for r in range(row, hashes.size):
+        h = hashes[r]
+        b = np.int64((h >> shift) - base)
+        # A page holds keys of other slots too where slots divide by pages of a wider range: no bucket, no match.
+        if b < 0 or b >= buckets:
+            continue
+        tag = np.uint32(h & _TAG)
+        for at in range(max(starts[b], place), starts[b + 1]):
+            if tags[at] == tag and rows[at] >= first_live:
+                if found == room:
+                    return found, r, at
+                page_rows[found] = r
+                window_rows[found] = rows[at]
+                found += 1
+        place = 0
+    return found, hashes.size, 0

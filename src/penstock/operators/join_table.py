@@ -1,0 +1,67 @@
+"""`join_table`: a stream against a table larger than memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import BadOption
+from penstock.plan.join_table import Division, JoinTablePlan
+from penstock.plan.units import parse_size
+from penstock.spark.runtime import run
+from penstock.spark.schema import arrow_schema
+from penstock.spark.slots import shuffle_partitions
+from penstock.tables.base import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.spark.flow import Flow
+
+
+def join_table(
+    stream: DataFrame,
+    table: Table,
+    *,
+    on: str | list[str] | tuple[str, ...],
+    memory: str | int,
+    slots: int | None = None,
+    division: Division | None = None,
+    pages_per_step: int | None = None,
+) -> Flow:
+    """Join a stream with a table that need not fit in memory: exact, inner, by equality.
+
+    Guarantees
+        The results are those of `SELECT … FROM stream JOIN table`, each exactly once, also after crashes.
+        Waiting rows, pages and indexes never take more than `memory`, over all slots together.
+    State and cost
+        Rows wait until the scan of the table has come round; those that wait longer than a micro-batch are kept in
+        Spark's state store. One pass over the table's keys is shared by all rows that wait.
+
+    Parameters
+        on: the stream's columns that equal the table's key, in its order.
+        memory: a size as people write it, "64MB".
+        slots: how many kernels share the work; as many as shuffle partitions by default.
+        division: "key" (a prepared table) or "pages" (any table); chosen by the table if not given.
+        pages_per_step: pages that a micro-batch scans at least; by default as many as its rows call for.
+
+    Example::
+
+        stock = ps.table("products/", key="product_id")
+        flow = ps.join_table(orders, stock, on="product_id", memory="64MB")
+        flow.start(results="enriched/", checkpoint="ck/")
+    """
+    if not isinstance(table, Table):
+        raise BadOption(
+            f"{type(table).__name__} is not a table.",
+            do='Open it first: penstock.table("products/", key="product_id").',
+        )
+    plan = JoinTablePlan.checked(
+        arrow_schema(stream),
+        table,
+        on=(on,) if isinstance(on, str) else tuple(on),
+        memory=parse_size(memory),
+        slots=slots or shuffle_partitions(stream.sparkSession),
+        division=division,
+        pages_per_step=pages_per_step,
+    )
+    return run(plan, [stream])

@@ -1,0 +1,62 @@
+"""What an operator asks the runtime to run: a frozen description, the same wherever it is read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from penstock.kernels.contract import Kernel, Metric
+
+#: Changes whenever stored state can no longer be read by newer code.
+STATE_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Side:
+    """One input of an operator.
+
+    Rows go to the slot of their `key`, or to every slot where `key` is empty. With `event_time` the largest value of
+    that column less `lateness` (microseconds) is this side's watermark.
+    """
+
+    schema: pa.Schema
+    key: tuple[str, ...] = ()
+    event_time: str | None = None
+    lateness: int = 0
+
+
+class Plan(ABC):
+    """Says what is to run. Picklable: it travels to the workers, which make their kernels from it."""
+
+    #: The operator's public name.
+    name: ClassVar[str]
+    #: The metrics of its kernels.
+    reports: ClassVar[tuple[Metric, ...]]
+    #: How many kernels share the work.
+    slots: int
+
+    @property
+    @abstractmethod
+    def sides(self) -> tuple[Side, ...]:
+        """The inputs, in order."""
+
+    @property
+    @abstractmethod
+    def channels(self) -> Mapping[str, pa.Schema]:
+        """The outputs."""
+
+    @abstractmethod
+    def make(self, slot: int) -> Kernel:
+        """The kernel of a slot."""
+
+    @abstractmethod
+    def identity(self) -> Mapping[str, str]:
+        """What must be the same for a checkpoint to be taken up again, by name, as short text."""
+
+    @abstractmethod
+    def explain(self) -> str:
+        """What will run and with which memory, for people."""

@@ -1,0 +1,36 @@
+"""Spark wraps what a worker raised in thousands of characters; this finds it again."""
+
+from __future__ import annotations
+
+import re
+
+from penstock import errors
+from penstock.errors import PenstockError
+
+_OURS = re.compile(r"penstock\.errors\.(\w+): (.*?)(?=\n\S|\n\n|\n\tat |\Z)", re.DOTALL)
+
+
+def cause(failure: BaseException) -> BaseException:
+    """The Penstock error inside what Spark raised, or `failure` itself when there is none.
+
+    >>> from penstock.errors import TableChanged
+    >>> type(
+    ...     cause(
+    ...         RuntimeError(
+    ...             "[X] wrapped\\npenstock.errors.TableChanged: a.parquet is gone.\\n  Put it back.\\n\\tat org.x"
+    ...         )
+    ...     )
+    ... )
+    <class 'penstock.errors.TableChanged'>
+    """
+    found = _OURS.findall(str(failure))
+    if isinstance(failure, PenstockError) or not found:
+        return failure
+    name, text = found[-1]
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, PenstockError)):
+        return failure
+    what, *rest = (line.strip() for line in text.strip().splitlines())
+    ours = kind(what, why="\n  ".join(rest))
+    ours.__cause__ = failure
+    return ours

@@ -1,0 +1,161 @@
+"""What an operator gives back: its channels as streams, a way to start them all, and what it did."""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BadOption
+from penstock.kernels.contract import RESULTS
+from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.crash import crash_point
+from penstock.spark.host import METRICS, reports_of
+from penstock.spark.listener import Progress, listen
+from penstock.spark.running import Running
+from penstock.spark.schema import spark_schema
+from penstock.spark.sink import WRITTEN, Ledger, commit, file_writer
+from penstock.spark.wire import unpacker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.plan.base import Plan
+
+
+class Flow:
+    """A running or not yet running operator over streams.
+
+    `results` (and `channel(name)`) are streaming DataFrames like any other: transform them, and pick trigger, sink and
+    checkpoint as usual. `start` writes every channel to its own directory in one query.
+    """
+
+    def __init__(self, spark: SparkSession, plan: Plan, channels: Mapping[str, pa.Schema]) -> None:
+        self.id = f"penstock-{uuid.uuid4().hex[:12]}"
+        self._spark = spark
+        self._plan = plan
+        self._channels = dict(channels)
+        self._progress = Progress()
+        self._counted = {metric.name for metric in reports_of(plan) if metric.name.startswith(("rows_", "pages_"))}
+        self._counted -= {"rows_waiting"}
+        self._out: DataFrame
+        listen(spark, self.id, self)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return tuple(self._channels)
+
+    @property
+    def results(self) -> DataFrame:
+        """What the operator is for, as a streaming DataFrame."""
+        return self.channel(RESULTS)
+
+    def channel(self, name: str) -> DataFrame:
+        """One output as a streaming DataFrame."""
+        from pyspark.sql import functions as fn
+
+        schema = self._channels.get(name)
+        if schema is None:
+            raise BadOption(f"There is no channel {name!r}.", do=f"The channels are: {', '.join(self._channels)}.")
+        rows = self._out.where(fn.col("channel") == name).select("blob")
+        return rows.mapInArrow(unpacker(schema), spark_schema(schema))
+
+    def start(
+        self,
+        *,
+        checkpoint: str,
+        trigger: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        **places: str,
+    ) -> Running:
+        """Write channels as Parquet, each to its own directory, every row exactly once.
+
+        `places` gives a directory for each channel by name: `flow.start(results="out/", set_aside="aside/",
+        checkpoint="ck/")`. `trigger` is as in Spark (`{"availableNow": True}`, `{"processingTime": "10 seconds"}`). A
+        crash at any moment is made good by starting again with the same checkpoint.
+        """
+        self._check_places(places)
+        held = Checkpoint(checkpoint, self._plan)
+        try:
+            ledgers = {channel: Ledger(Path(place).absolute(), held.id) for channel, place in places.items()}
+            for ledger in ledgers.values():
+                ledger.place.mkdir(parents=True, exist_ok=True)
+                ledger.claim()
+            running = Running(self, held)
+
+            def write(batch: DataFrame, number: int) -> None:
+                running.hold_if_stopping()
+                crash_point("before-sink")
+                written = batch.collect()
+                running.check_source(number)
+                commit(ledgers, number, written)
+                crash_point("after-sink")
+
+            targets = {channel: (str(ledger.place), self._channels[channel]) for channel, ledger in ledgers.items()}
+            files = (
+                self._out.where(f"channel <> '{METRICS}'")
+                .select("channel", "blob")
+                .mapInArrow(file_writer(targets), WRITTEN)
+            )
+            writer = files.writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
+            writer = writer.queryName(name) if name else writer
+            writer = writer.trigger(**trigger) if trigger else writer
+            running.query = writer.start()
+        except BaseException:
+            held.close()
+            raise
+        return running
+
+    def _check_places(self, places: Mapping[str, str]) -> None:
+        unknown = [name for name in places if name not in self._channels]
+        if unknown:
+            raise BadOption(
+                f"There is no channel {unknown[0]!r}.", do=f"Give a directory for any of: {', '.join(self._channels)}."
+            )
+        if not places:
+            raise BadOption("No channel has a place.", do='Give at least results="some/directory".')
+        unread = [name for name in self._channels if name not in places]
+        if unread:
+            warnings.warn(
+                f"Rows on channel {', '.join(unread)} are counted but not kept; give a directory to keep them.",
+                stacklevel=3,
+            )
+
+    def explain(self) -> str:
+        """What will run, with which memory."""
+        return self._plan.explain()
+
+    def progress(self) -> dict[str, Any]:
+        """What happened: the last micro-batch, the sums since this process started the flow, and rates.
+
+        Empty before the first micro-batch is committed.
+        """
+        batches = self._progress.batches
+        if not batches:
+            return {}
+        last = batches[-1]
+        return {
+            "batches": last["batch"] + 1,
+            "totals": self._progress.totals,
+            "rows_per_second": last["rows_in"] / last["seconds"] if last["seconds"] else 0.0,
+            "last": last,
+        }
+
+    def history(self) -> list[dict[str, Any]]:
+        """The numbers of the last micro-batches, oldest first."""
+        return self._progress.batches
+
+    def _on_progress(self, event: Any, numbers: dict[str, Any]) -> None:
+        batch = {name: value or 0.0 for name, value in numbers.items()}
+        batch |= {
+            "batch": event.batchId,
+            "time": event.timestamp,
+            "seconds": event.durationMs.get("triggerExecution", 0) / 1000,
+            "rows_read": event.numInputRows,
+        }
+        self._progress.add(batch, self._counted)

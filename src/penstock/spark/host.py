@@ -1,0 +1,293 @@
+"""The processor that hosts kernels inside Spark: wakes the slot's kernel, steps it, stores what changed.
+
+Exactly once comes from Spark: a slot's state is committed with its micro-batch or not at all. A kernel that is still
+alive in this worker is used only if its token equals the stored one, which is drawn anew at every store, so a kernel
+that ran ahead in an attempt that failed, or in another worker, is never taken for the committed one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from penstock.errors import CheckpointMismatch, StateDamaged
+from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Emission, Kernel, Metric, Portion
+from penstock.plan.base import STATE_FORMAT, Plan
+from penstock.spark.chunks import ChunkCache, Entry, entry_of
+from penstock.spark.crash import crash_point
+from penstock.spark.wire import ASIDE, EVENT_TIME, batch_number, clock_of, from_blob, to_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+
+METRICS = "_metrics"
+_HOST_REPORTS = (
+    Metric("slots_stepped", help="slots that took a step"),
+    Metric("slots_restored", help="of them, those whose kernel was built again from stored state"),
+    Metric("state_bytes", help="bytes of chunks written to the state store"),
+    Metric("rows_malformed", help="records that did not fit the source's schema, on channel set_aside"),
+    Metric("step_seconds", help="seconds in kernels, of the slowest slot", combine="max"),
+)
+HOST_METRICS = tuple(metric.name for metric in _HOST_REPORTS)
+
+
+def reports_of(plan: Plan) -> tuple[Metric, ...]:
+    """The metrics of a plan's kernels, then those of the host."""
+    return (*plan.reports, *_HOST_REPORTS)
+
+
+@dataclass
+class Stored:
+    """What the state store holds for a slot beside its chunks."""
+
+    epoch: int = 0
+    token: str = ""
+    kernel: str = ""
+    chunks: dict[str, Entry] = field(default_factory=dict)
+    event_max: dict[str, int] = field(default_factory=dict)
+    timer: int | None = None
+
+    def to_bytes(self, identity: dict[str, str]) -> bytes:
+        """As stored: a checksum, then JSON."""
+        body = json.dumps({"format": STATE_FORMAT, "identity": identity, **self.__dict__}).encode()
+        return zlib.crc32(body).to_bytes(4, "big") + body
+
+    @classmethod
+    def from_bytes(cls, blob: bytes, identity: dict[str, str]) -> Stored:
+        """Read back, or refused: damaged, or made by another plan or version."""
+        if zlib.crc32(blob[4:]) != int.from_bytes(blob[:4], "big"):
+            raise StateDamaged(
+                "A slot's head read back from the checkpoint is not what was written.",
+                why="Going on would lose or repeat results.",
+                do="Restore the checkpoint directory from a copy, or start with a new one.",
+            )
+        said = json.loads(blob[4:])
+        check_identity(said.pop("format"), said.pop("identity"), identity)
+        said["chunks"] = {name: Entry(*entry) for name, entry in said["chunks"].items()}
+        return cls(**said)
+
+
+def check_identity(state_format: int, was: dict[str, str], now: dict[str, str]) -> None:
+    """Refuse state of another plan or version, saying what differs."""
+    if state_format != STATE_FORMAT:
+        raise CheckpointMismatch(
+            f"This checkpoint is of state format {state_format}; this version of Penstock reads {STATE_FORMAT}.",
+            do="Finish it with the version that wrote it, or start with a new checkpoint directory.",
+        )
+    differing = [name for name in {**was, **now} if was.get(name) != now.get(name)]
+    if differing:
+        raise CheckpointMismatch(
+            "This checkpoint was made by a different plan.",
+            why="; ".join(f"{name} was {was.get(name)!r} and is now {now.get(name)!r}" for name in differing) + ".",
+            do="Start the same plan again, or give this one a new checkpoint directory.",
+        )
+
+
+#: Live kernels of this worker by (query, slot), oldest first, with the token of the state they stand for.
+_live: OrderedDict[tuple[str, int], tuple[str, Kernel]] = OrderedDict()
+
+
+def _keep_alive(key: tuple[str, int], token: str, kernel: Kernel) -> None:
+    """Keep a kernel, and of the older ones as many as hold no more than it may hold itself."""
+    _live[key] = (token, kernel)
+    _live.move_to_end(key)
+    allowed = max(kernel.memory(), 1 << 20)
+    held = 0
+    for old in reversed(list(_live)):
+        held += _live[old][1].memory() if old != key else 0
+        if held > allowed:
+            del _live[old]
+
+
+class Host(StatefulProcessor):
+    """Runs the kernels of a plan, one for each slot."""
+
+    def __init__(self, plan: Plan, ids: tuple[int, ...]) -> None:
+        self._plan = plan
+        self._ids = ids
+        self._identity = dict(plan.identity())
+        #: The metric columns of the output.
+        self.numbers = [metric.name for metric in reports_of(plan)]
+
+    @property
+    def output(self) -> str:
+        """The schema of what comes out: rows as blobs by channel, and one row of numbers a step."""
+        return "channel string, blob binary" + "".join(f", `{name}` double" for name in self.numbers)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Called by Spark at the start of each task."""
+        self._handle = handle
+        self._head = handle.getValueState("head", "body binary")
+        self._chunks = handle.getMapState("chunks", "name string", "blob binary")
+        context = TaskContext.get()
+        self._query = (context.getLocalProperty("sql.streaming.queryId") if context else None) or "none"
+
+    def handleInputRows(
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: TimerValues,
+    ) -> Iterator[pd.DataFrame]:
+        """One micro-batch of one slot."""
+        run = _Run(self, self._ids.index(key[0]))
+        began = time.perf_counter()
+        watermark = run.watermark()
+        batch = Batch(run.portions(rows), watermark)
+        for emission in run.kernel.step(batch, _now()):
+            yield from run.aside()
+            yield run.frame(emission)
+        yield from run.aside()
+        run.store()
+        yield run.report(time.perf_counter() - began)
+
+    def handleExpiredTimer(
+        self,
+        key: Any,
+        timerValues: TimerValues,
+        expiredTimerInfo: ExpiredTimerInfo,
+    ) -> Iterator[pd.DataFrame]:
+        """No rows came for the slot since its last step: it finishes what is pending."""
+        run = _Run(self, self._ids.index(key[0]))
+        began = time.perf_counter()
+        run.stored.timer = None
+        for emission in run.kernel.tick(_now(), run.watermark()):
+            yield run.frame(emission)
+        run.store()
+        yield run.report(time.perf_counter() - began)
+
+    def close(self) -> None:
+        """Nothing to let go: what is kept, is kept for the next task of this worker."""
+
+
+class _Run:
+    """One step of one slot: its state as stored, its kernel, and what goes back."""
+
+    def __init__(self, host: Host, slot: int) -> None:
+        self._host = host
+        self._slot = slot
+        self._cache = ChunkCache.here(host._query, slot)
+        self._restored = 0
+        self._written = 0
+        self._malformed = 0
+        self._aside: list[pa.RecordBatch] = []
+        body = host._head.get()
+        self.stored = Stored.from_bytes(body[0], host._identity) if body else Stored()
+        self.kernel = self._wake()
+
+    def _wake(self) -> Kernel:
+        # Taken out while it steps: if the task fails, what is left of the kernel must not be found again.
+        token, kernel = _live.pop((self._host._query, self._slot), ("", None))
+        if kernel is not None and token == self.stored.token:
+            return kernel
+        kernel = self._host._plan.make(self._slot)
+        if self.stored.epoch:
+            crash_point("in-restore")
+            chunks = {name: self._read(name, entry) for name, entry in self.stored.chunks.items()}
+            kernel.restore(bytes.fromhex(self.stored.kernel), chunks)
+            self._restored = 1
+        return kernel
+
+    def _read(self, name: str, entry: Entry) -> pa.Buffer:
+        cached = self._cache.get(name, entry)
+        if cached is not None:
+            return cached
+        value = self._host._chunks.getValue((name,))
+        blob = pa.py_buffer(value[0]) if value else None
+        if blob is None or entry_of(blob) != entry:
+            raise StateDamaged(
+                f"Chunk {name} of slot {self._slot} is {'missing' if blob is None else 'not what was written'}.",
+                why="The state files of the checkpoint are damaged; going on would lose or repeat results.",
+                do="Restore the checkpoint directory from a copy, or start with a new one.",
+            )
+        self._cache.put(name, entry, blob)
+        return blob
+
+    def portions(self, rows: Iterator[pd.DataFrame]) -> Iterator[Portion]:
+        """The micro-batch as the kernel sees it."""
+        sides = self._host._plan.sides
+        for frame in rows:
+            for side, blob in zip(frame["side"], frame["blob"], strict=True):
+                if side <= EVENT_TIME:
+                    number, latest = str(EVENT_TIME - side), int.from_bytes(blob, "big", signed=True)
+                    self.stored.event_max[number] = max(latest, self.stored.event_max.get(number, latest))
+                elif side == ASIDE:
+                    self._aside.append(from_blob(blob, SET_ASIDE_SCHEMA))
+                else:
+                    yield Portion(int(side), from_blob(blob, sides[side].schema))
+
+    def aside(self) -> Iterator[pd.DataFrame]:
+        """Records that a source could not read, on their channel."""
+        while self._aside:
+            rows = self._aside.pop()
+            self._malformed += rows.num_rows
+            yield self.frame(Emission(SET_ASIDE, rows))
+
+    def watermark(self) -> int | None:
+        """As of the batches stored so far."""
+        timed = [(str(n), side) for n, side in enumerate(self._host._plan.sides) if side.event_time is not None]
+        if not timed or any(number not in self.stored.event_max for number, _ in timed):
+            return None
+        return min(self.stored.event_max[number] - side.lateness for number, side in timed)
+
+    def store(self) -> None:
+        """Put what changed into Spark's state store, and into the cache."""
+        changes = self.kernel.changes()
+        stored = self.stored
+        for name in changes.gone:
+            self._host._chunks.removeKey((name,))
+            del stored.chunks[name]
+        for name, blob in changes.new.items():
+            entry = entry_of(blob)
+            self._host._chunks.updateValue((name,), (blob.to_pybytes(),))
+            self._cache.put(name, entry, blob)
+            stored.chunks[name] = entry
+            self._written += entry.size
+            crash_point("between-chunks")
+        self._set_timer()
+        stored.epoch += 1
+        stored.token = uuid.uuid4().hex
+        stored.kernel = self.kernel.head().hex()
+        self._host._head.update((stored.to_bytes(self._host._identity),))
+        if changes.gone or changes.new:
+            self._cache.keep_only(stored.chunks)
+        _keep_alive((self._host._query, self._slot), stored.token, self.kernel)
+        crash_point("after-store")
+
+    def _set_timer(self) -> None:
+        # Fires in the next micro-batch unless this slot gets rows in it, which then delete it first.
+        if self.stored.timer is not None:
+            self._host._handle.deleteTimer(self.stored.timer)
+            self.stored.timer = None
+        if self.kernel.pending():
+            self.stored.timer = clock_of(batch_number()) - 500
+            self._host._handle.registerTimer(self.stored.timer)
+
+    def frame(self, emission: Emission) -> pd.DataFrame:
+        """Rows on their way out."""
+        return pd.DataFrame(
+            {"channel": [emission.channel], "blob": [to_bytes(emission.rows)], **dict.fromkeys(self._host.numbers)},
+            index=[0],
+        )
+
+    def report(self, seconds: float) -> pd.DataFrame:
+        """The numbers of this step, as a row of their own."""
+        ours = (1.0, self._restored, self._written, self._malformed, seconds)
+        numbers = dict(self.kernel.metrics()) | dict(zip(HOST_METRICS, ours, strict=True))
+        return pd.DataFrame(
+            {"channel": [METRICS], "blob": [None], **{name: [float(numbers[name])] for name in self._host.numbers}}
+        )
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

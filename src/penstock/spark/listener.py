@@ -1,0 +1,89 @@
+"""Metrics on their way to people: Spark's own progress events, gathered by flow."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from penstock.spark.crash import crash_point
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+#: Micro-batches remembered by each flow.
+REMEMBERED = 1000
+
+
+class Progress:
+    """The numbers of a flow's micro-batches, newest last. Filled by the listener, read by anybody."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._batches: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
+        self._totals: dict[str, float] = {}
+
+    def add(self, batch: dict[str, Any], counted: set[str]) -> None:
+        """Take in a micro-batch; the metrics in `counted` are also summed over all."""
+        with self._lock:
+            self._batches.append(batch)
+            for name in counted & batch.keys():
+                self._totals[name] = self._totals.get(name, 0) + (batch[name] or 0)
+
+    @property
+    def batches(self) -> list[dict[str, Any]]:
+        """The last micro-batches."""
+        with self._lock:
+            return list(self._batches)
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Sums since the flow was started in this process."""
+        with self._lock:
+            return dict(self._totals)
+
+
+class Listener(StreamingQueryListener):
+    """Hands each progress event to the flow whose metrics it carries."""
+
+    def __init__(self) -> None:
+        self.flows: WeakValueDictionary[str, Any] = WeakValueDictionary()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing to do."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """One micro-batch is committed."""
+        crash_point("after-commit")
+        progress = event.progress
+        for name, row in progress.observedMetrics.items():
+            flow = self.flows.get(name)
+            if flow is not None:
+                flow._on_progress(progress, row.asDict())
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing to do."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Nothing to do."""
+
+
+_listeners: dict[int, Listener] = {}
+
+
+def listen(spark: SparkSession, name: str, flow: Any) -> None:
+    """Have a flow told of the micro-batches whose metrics are observed under `name`."""
+    listener = _listeners.get(id(spark))
+    if listener is None:
+        listener = _listeners[id(spark)] = Listener()
+        spark.streams.addListener(listener)
+    listener.flows[name] = flow

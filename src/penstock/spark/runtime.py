@@ -1,0 +1,63 @@
+"""The one way onto Spark that all operators use: pack, group by slot, host the kernels, unpack."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as fn
+
+from penstock.errors import PlanError
+from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA
+from penstock.spark.flow import Flow
+from penstock.spark.host import Host, reports_of
+from penstock.spark.session import check_session
+from penstock.spark.slots import shuffle_partitions, spread
+from penstock.spark.wire import CORRUPT, PACKED, SOURCE, packer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from penstock.kernels.contract import Metric
+    from penstock.plan.base import Plan
+
+_COMBINE = {"sum": fn.sum, "max": fn.max, "min": fn.min}
+
+
+def run(plan: Plan, inputs: Sequence[DataFrame]) -> Flow:
+    """The flow of a plan over its input streams."""
+    spark = inputs[0].sparkSession
+    check_session(spark)
+    for frame in inputs:
+        if not frame.isStreaming:
+            raise PlanError(
+                "This DataFrame is not a stream.",
+                why="A flow reads its input as it arrives.",
+                do="Read it with spark.readStream, or join it with Spark's own batch join.",
+            )
+    ids = spread(plan.slots, shuffle_partitions(spark))
+    packed = reduce(
+        lambda one, other: one.unionByName(other),
+        (_pack(plan, number, frame, ids) for number, frame in enumerate(inputs)),
+    )
+    host = Host(plan, ids)
+    out = (
+        packed.withWatermark("at", "0 seconds")
+        .groupBy("slot")
+        .transformWithStateInPandas(host, host.output, "Append", "EventTime")
+    )
+    flow = Flow(spark, plan, dict(plan.channels) | {SET_ASIDE: SET_ASIDE_SCHEMA})
+    flow._out = out.observe(flow.id, *(_observed(metric) for metric in reports_of(plan)))
+    return flow
+
+
+def _pack(plan: Plan, number: int, frame: DataFrame, ids: tuple[int, ...]) -> DataFrame:
+    side = plan.sides[number]
+    columns = [*side.schema.names, *(name for name in (CORRUPT, SOURCE) if name in frame.columns)]
+    return frame.select(*(fn.col(f"`{name}`") for name in columns)).mapInArrow(packer(side, number, ids), PACKED)
+
+
+def _observed(metric: Metric) -> Column:
+    return _COMBINE[metric.combine](fn.col(metric.name)).alias(metric.name)

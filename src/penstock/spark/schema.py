@@ -1,0 +1,34 @@
+"""Arrow and Spark schemas of the same rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from penstock.errors import UnsupportedType
+from penstock.spark.wire import CORRUPT, SOURCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The rows of a DataFrame as they arrive in `mapInArrow`, without the columns that mark what a source could not
+    read.
+    """
+    try:
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+    except Exception as fault:
+        raise UnsupportedType(
+            f"A column of the stream cannot travel as Arrow: {fault}".splitlines()[0],
+            do="Cast it to a plain type first, or drop it.",
+        ) from fault
+    return pa.schema([field for field in schema if field.name not in (CORRUPT, SOURCE)])
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark schema of Arrow rows."""
+    return from_arrow_schema(schema)

@@ -1,0 +1,70 @@
+"""A tuned local session, and the check of one that somebody else made."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.errors import SessionNotReady
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+#: Without these a flow cannot run, or would break a promise. They may be set on a running session.
+NEEDED = {
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+}
+
+#: What makes small micro-batches quick and keeps blobs, and so workers, small.
+TUNED = {
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "4g",
+}
+
+
+def session(
+    app: str = "penstock", *, cores: int | None = None, slots: int | None = None, **settings: str
+) -> SparkSession:
+    """A Spark session tuned for Penstock on this machine.
+
+    `cores` workers (all cores by default) and as many shuffle partitions, or `slots` of them; a failed task is tried
+    four times, so a lost worker costs a retry and not the query. Further settings are given with underscores for dots
+    (`spark_driver_memory="2g"`) and win over ours.
+    """
+    from pyspark.sql import SparkSession
+
+    count = cores or os.cpu_count() or 1
+    # The workers must be the Python that has the packages, and nothing here needs a network beyond this host.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master(f"local[{count},4]").appName(app)
+    ours = {**NEEDED, **TUNED, "spark.sql.shuffle.partitions": str(slots or count)}
+    theirs = {name.replace("_", "."): value for name, value in settings.items()}
+    for name, value in (ours | theirs).items():
+        builder = builder.config(name, value)
+    made: SparkSession = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
+def check_session(spark: SparkSession) -> None:
+    """Refuse a session that would break a promise, with the lines to add."""
+    missing = {name: want for name, want in NEEDED.items() if spark.conf.get(name, "") != want}
+    if missing:
+        lines = "\n  ".join(f'spark.conf.set("{name}", "{want}")' for name, want in missing.items())
+        raise SessionNotReady(
+            f"This Spark session lacks {len(missing)} needed setting{'s' * (len(missing) > 1)}.",
+            why="State must be kept in RocksDB, and micro-batches without input must run so that a flow can finish.",
+            do=f"Add, before the flow is made, or use penstock.session():\n  {lines}",
+        )

@@ -1,0 +1,188 @@
+"""Channels written as Parquet by the workers themselves, and committed by the driver once for each micro-batch.
+
+Wide results pay more for the way into the JVM than for the join, so the task that has them as Arrow writes them, into a
+staging directory, and only the list of files goes back to the driver. There a micro-batch becomes visible in two
+steps::
+
+    1. the ledger entry of the batch is written, whole or not at all: this is the commit
+    2. its files move from staging to their place
+
+A batch that comes again after a crash finds its entry: step 2 is finished for the files of the entry, and the new files
+are thrown away. So every row is there once, whatever was killed when.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import BadOption, SinkDamaged
+from penstock.spark.crash import crash_point
+from penstock.spark.files import read_whole, sync_directory, write_whole
+from penstock.spark.wire import batch_number, from_blob
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+#: What a writing task tells the driver of each file.
+WRITTEN = "channel string, file string, rows long, bytes long"
+_WRITTEN_ARROW = pa.schema(
+    [("channel", pa.string()), ("file", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())]
+)
+#: Rows in a row group at the most; results arrive in smaller batches and are gathered.
+_GROUP_ROWS = 131_072
+_GROUP_BYTES = 8 << 20
+#: Ledger entries that are kept. Spark only ever repeats its last batch.
+_KEPT = 100
+
+
+def file_writer(
+    places: Mapping[str, tuple[str, pa.Schema]],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow` that writes the blobs of the given channels as staged Parquet files."""
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        open_files: dict[str, _StagedFile] = {}
+        number = batch_number()
+        for batch in batches:
+            for channel, blob in zip(batch.column("channel").to_pylist(), batch.column("blob"), strict=True):
+                place = places.get(channel)
+                if place is None:
+                    continue
+                if channel not in open_files:
+                    open_files[channel] = _StagedFile(Path(place[0]), number, place[1])
+                open_files[channel].add(from_blob(blob.as_buffer(), place[1]))
+        for channel, staged in open_files.items():
+            said = [channel, *staged.close()]
+            columns = [pa.array([value], field.type) for value, field in zip(said, _WRITTEN_ARROW, strict=True)]
+            crash_point("in-sink")
+            yield pa.RecordBatch.from_arrays(columns, schema=_WRITTEN_ARROW)
+
+    return write
+
+
+class _StagedFile:
+    def __init__(self, place: Path, batch: int, schema: pa.Schema) -> None:
+        # The name holds a fresh id: a task that is tried again must not write over what another attempt reported.
+        self._path = staging(place) / f"part-{batch:08d}-{uuid.uuid4().hex[:12]}.parquet"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = pq.ParquetWriter(self._path, schema)
+        self._held: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._held.append(rows)
+        self._rows += rows.num_rows
+        if sum(r.num_rows for r in self._held) >= _GROUP_ROWS or sum(r.nbytes for r in self._held) >= _GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._held:
+            self._writer.write_table(pa.Table.from_batches(self._held))
+            self._held = []
+
+    def close(self) -> tuple[str, int, int]:
+        self._flush()
+        self._writer.close()
+        with self._path.open("rb") as written:
+            os.fsync(written.fileno())
+        return self._path.name, self._rows, self._path.stat().st_size
+
+
+def staging(place: Path) -> Path:
+    """Where files wait for their commit. Readers of Parquet directories pass over names that begin with an
+    underscore.
+    """
+    return place / "_penstock" / "staging"
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The committed micro-batches of one channel's directory, which belongs to one checkpoint (`owner`)."""
+
+    place: Path
+    owner: str
+
+    @property
+    def _entries(self) -> Path:
+        return self.place / "_penstock" / "ledger"
+
+    def claim(self) -> None:
+        """Make the directory ours, or refuse it if it is another's."""
+        self._entries.mkdir(parents=True, exist_ok=True)
+        staging(self.place).mkdir(exist_ok=True)
+        path = self.place / "_penstock" / "owner.json"
+        if path.exists():
+            said = read_whole(path)
+            if said is None:
+                raise SinkDamaged(f"{path} is cut or changed.", do="Write to a new directory.")
+            if said["owner"] != self.owner:
+                raise BadOption(
+                    f"{self.place} holds the output of another query.",
+                    why="Batches are numbered from 0 in every query, so new rows would be taken for repeated ones.",
+                    do="Give this query a directory of its own, or start it with the checkpoint it was made with.",
+                )
+        elif any(entry.name != "_penstock" for entry in self.place.iterdir()):
+            raise BadOption(
+                f"{self.place} is not empty, and not the output of a Penstock query.",
+                do="Give this query a directory of its own.",
+            )
+        else:
+            write_whole(path, {"owner": self.owner})
+
+    def commit(self, batch: int, files: list[dict[str, Any]]) -> None:
+        """Make a micro-batch's files visible, once."""
+        entry = self._entries / f"{batch:020d}.json"
+        if not entry.exists():
+            write_whole(entry, {"batch": batch, "files": files})
+        self._finish(entry)
+        self._sweep()
+
+    def _finish(self, entry: Path) -> None:
+        said = read_whole(entry)
+        if said is None:
+            raise SinkDamaged(
+                f"{entry} is cut or changed.",
+                why="It says which files of the batch are committed.",
+                do="Restore the directory and the checkpoint from the same copy.",
+            )
+        for file in said["files"]:
+            staged, final = staging(self.place) / file["name"], self.place / file["name"]
+            crash_point("in-commit")
+            if staged.exists():
+                staged.rename(final)
+            elif not final.exists():
+                raise SinkDamaged(
+                    f"{final} is missing.",
+                    why=f"Batch {said['batch']} was committed with it.",
+                    do="Put it back, or restore the directory and the checkpoint from the same copy.",
+                )
+        sync_directory(self.place)
+
+    def _sweep(self) -> None:
+        """Throw away what abandoned attempts staged, and old entries."""
+        shutil.rmtree(staging(self.place), ignore_errors=True)
+        staging(self.place).mkdir(exist_ok=True)
+        for old in sorted(self._entries.glob("*.json"))[:-_KEPT]:
+            old.unlink()
+
+
+def commit(ledgers: Mapping[str, Ledger], batch: int, written: list[Row]) -> None:
+    """Commit one micro-batch on all channels. Each is idempotent, so a crash between two is made good by the
+    repetition.
+    """
+    for channel, ledger in ledgers.items():
+        files = [
+            {"name": row["file"], "rows": row["rows"], "bytes": row["bytes"]}
+            for row in written
+            if row["channel"] == channel
+        ]
+        ledger.commit(batch, files)

@@ -1,0 +1,148 @@
+"""How rows travel: as Arrow blobs, one for each slot and portion, so that Spark handles few large rows and no Python
+handles any.
+
+A packed row is `(slot, at, side, blob)`. `at` is a logical clock, the number of the micro-batch, as Spark's event time:
+it advances with every batch that has rows whatever the wall clock does, so Spark runs one more micro-batch without
+input after the last rows, and timers set in one batch fire in the next. No row is ever late by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.plan.base import Side
+from penstock.spark.crash import crash_point
+from penstock.tables.keys import hash_keys, slot_of
+
+PACKED = "slot int, at timestamp, side int, blob binary"
+_PACKED_ARROW = pa.schema(
+    [
+        ("slot", pa.int32()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("side", pa.int32()),
+        ("blob", pa.binary()),
+    ]
+)
+#: The side of rows that a source could not read; they go round the kernel to the channel `set_aside`.
+ASIDE = -1
+#: The side of a notice that says how far the event time of side 0 has come; of side n, n less.
+EVENT_TIME = -2
+#: A source's column with the text of a record that does not fit the schema, and the one with its file.
+CORRUPT, SOURCE = "_corrupt_record", "_source_file"
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def batch_number() -> int:
+    """The micro-batch this task belongs to."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    said = context.getLocalProperty("streaming.sql.batchId") if context else None
+    return int(said) if said else 0
+
+
+def clock_of(batch: int) -> int:
+    """The logical time of a micro-batch, in milliseconds; later than Spark's first watermark, which is 0."""
+    return (batch + 1) * 1000
+
+
+def packer(side: Side, number: int, ids: tuple[int, ...]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow` that packs the rows of one side."""
+
+    def pack(batches: Batches) -> Iterator[pa.RecordBatch]:
+        at = clock_of(batch_number())
+        latest: int | None = None
+        for batch in batches:
+            good, bad = _split_corrupt(batch)
+            if bad is not None:
+                yield _packed(ids[0], at, ASIDE, _to_blob(bad))
+            rows = pa.RecordBatch.from_arrays([good.column(name) for name in side.schema.names], schema=side.schema)
+            if side.event_time is not None:
+                latest = _later(latest, pc.max(rows.column(side.event_time)))
+            for slot, part in _route(rows, side, len(ids)):
+                if part.num_rows:
+                    yield _packed(ids[slot], at, number, _to_blob(part))
+        if latest is not None:
+            # Every slot must know how far event time has come, also one that got no row.
+            for slot_id in ids:
+                yield _packed(slot_id, at, EVENT_TIME - number, pa.py_buffer(latest.to_bytes(8, "big", signed=True)))
+        crash_point("after-read")
+
+    return pack
+
+
+def unpacker(schema: pa.Schema) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow` that turns the blobs of one channel into rows."""
+
+    def unpack(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for blob in batch.column("blob"):
+                yield from_blob(blob.as_buffer(), schema)
+
+    return unpack
+
+
+def from_blob(blob: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of a blob, without a copy."""
+    return pa.ipc.read_record_batch(blob if isinstance(blob, pa.Buffer) else pa.py_buffer(blob), schema)
+
+
+def to_bytes(rows: pa.RecordBatch) -> bytes:
+    """The blob of some rows."""
+    return bytes(_to_blob(rows).to_pybytes())
+
+
+def _to_blob(rows: pa.RecordBatch) -> pa.Buffer:
+    return rows.serialize()
+
+
+def _packed(slot_id: int, at: int, side: int, blob: pa.Buffer) -> pa.RecordBatch:
+    offsets = pa.py_buffer(np.array([0, blob.size], np.int32))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([slot_id], pa.int32()),
+            pa.array([at * 1000], pa.timestamp("us", tz="UTC")),
+            pa.array([side], pa.int32()),
+            pa.Array.from_buffers(pa.binary(), 1, [None, offsets, blob]),
+        ],
+        schema=_PACKED_ARROW,
+    )
+
+
+def _route(rows: pa.RecordBatch, side: Side, slots: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    if not side.key or slots == 1:
+        for slot in range(slots):
+            yield slot, rows
+        return
+    owner = slot_of(hash_keys([rows.column(name) for name in side.key]), slots)
+    order = np.argsort(owner, kind="stable")
+    ends = np.cumsum(np.bincount(owner, minlength=slots))
+    ordered = rows.take(pa.array(order))
+    begin = 0
+    for number, end in enumerate(ends):
+        yield number, ordered.slice(begin, end - begin)
+        begin = end
+
+
+def _split_corrupt(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    if CORRUPT not in batch.schema.names:
+        return batch, None
+    corrupt = batch.column(CORRUPT)
+    if corrupt.null_count == len(corrupt):
+        return batch, None
+    bad = batch.filter(corrupt.is_valid())
+    count = bad.num_rows
+    source = bad.column(SOURCE) if SOURCE in batch.schema.names else pa.nulls(count, pa.string())
+    reason = pa.array(["the record does not fit the schema"] * count, pa.string())
+    columns = [reason, source, bad.column(CORRUPT)]
+    return batch.filter(corrupt.is_null()), pa.RecordBatch.from_arrays(columns, names=["reason", "source", "raw"])
+
+
+def _later(latest: int | None, found: pa.Scalar) -> int | None:
+    value = found.cast(pa.timestamp("us")).value if found.is_valid else None
+    return latest if value is None else value if latest is None else max(latest, value)
