@@ -139,11 +139,11 @@ class Host:
         self._lent.check_unchanged()
         self._lent = promises.LentChunks()
 
-    def abandon(self, rows: Rows | None, after: int) -> None:
+    def abandon(self, rows: Rows | None, after: int) -> list[Emission]:
         """Lose the live kernel inside a step (or, without rows, a tick), once it has emitted `after` times.
 
         A step that emits less often is lost after its last emission, before anything is stored. What it emitted
-        does not count.
+        does not count; it is returned, for a sink may have kept it.
         """
         if rows is not None:
             emissions = self._stepping(portions_of(rows), self._watermark.value())
@@ -151,11 +151,15 @@ class Host:
             emissions = self._ticking()
         else:
             emissions = iter(())
-        for count, emission in enumerate(emissions):
-            if count == after:
-                break
+        emitted: list[Emission] = []
+        for emission in emissions:
             promises.check_emission(self.kernel, emission)
+            # Lost as late as can be: the next emission is ready, and does not get out any more.
+            if len(emitted) == after:
+                break
+            emitted.append(emission)
         self.crash()
+        return emitted
 
     def _stepping(self, portions: Sequence[Portion], watermark: int | None) -> Iterator[Emission]:
         """One step's emissions; a kernel that leaves input unread is at fault."""

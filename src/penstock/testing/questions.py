@@ -1,0 +1,235 @@
+"""The five questions that every kernel is asked. Each raises with a small example where the answer is no."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from penstock.errors import KernelFault
+from penstock.kernels.contract import Emission, Kernel, Portion
+from penstock.testing.case import Case, Tables, same_tables
+from penstock.testing.host import Host
+from penstock.testing.markers import CRASH, CRASH_MIDWAY, TICK, Line, play, shuffled
+from penstock.testing.strategies import batches
+from penstock.testing.weigh import Scale, WeighingHost
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+_BULK_EXAMPLES = 3
+_PORTIONS_A_BATCH = 10
+
+
+@dataclass(frozen=True, repr=False)
+class Scenario(Generic[P]):
+    """A plan and its input, cut into micro-batches."""
+
+    plan: P
+    batches: list[list[Portion]]
+
+    @property
+    def portions(self) -> list[Portion]:
+        """All portions in the order of their arrival."""
+        return [portion for batch in self.batches for portion in batch]
+
+    def __repr__(self) -> str:
+        text = [[(side, rows.to_pydict()) for side, rows in batch] for batch in self.batches]
+        return f"plan={self.plan!r}, batches of (side, rows)={text!r}"
+
+
+def equals_twin(case: Case[P], examples: int | None = None) -> None:
+    """(a) Are all results, drained, those of the naive twin?"""
+
+    def ask(scenario: Scenario[P]) -> None:
+        got = _host(case, scenario.plan).run(scenario.batches)
+        case.judge(scenario.plan, got, case.twin(scenario.plan, scenario.portions), "against the naive twin")
+
+    _ask(ask, _scenarios(case), examples)
+
+
+def every_prefix(case: Case[P], examples: int | None = None) -> None:
+    """(b) Are the results of every prefix, drained, those of recomputing it from scratch?
+
+    Asked twice: of a kernel that is drained for the first time at the end of the prefix, and of one that is drained
+    after every batch and goes on.
+    """
+
+    def ask(scenario: Scenario[P]) -> None:
+        plan, often = scenario.plan, _host(case, scenario.plan)
+        for end, batch in enumerate(scenario.batches, start=1):
+            prefix = Scenario(plan, scenario.batches[:end])
+            want = case.twin(plan, prefix.portions)
+            case.judge(plan, _host(case, plan).run(prefix.batches), want, f"drained after batch {end}")
+            case.judge(plan, often.run([batch]), want, f"drained after each of {end} batches")
+
+    _ask(ask, _scenarios(case), examples)
+
+
+def any_cut(case: Case[P], examples: int | None = None) -> None:
+    """(c) Are the results the same however the rows are cut into batches, and whatever the clock says?"""
+
+    def ask(drawn: tuple[Scenario[P], list[list[Portion]], int]) -> None:
+        scenario, otherwise, clock = drawn
+        got = _host(case, scenario.plan).run(scenario.batches)
+        again = _host(case, scenario.plan, now=clock, pace=-clock // 3).run(otherwise)
+        same_tables(got, again, ordered=case.ordered, label="cut in two ways")
+
+    def both_ways(scenario: Scenario[P]) -> SearchStrategy[tuple[Scenario[P], list[list[Portion]], int]]:
+        return st.tuples(st.just(scenario), batches(scenario.portions), st.integers(0, 4_000_000_000_000))
+
+    _ask(ask, _scenarios(case).flatmap(both_ways), examples)
+
+
+def after_restore(case: Case[P], examples: int | None = None) -> None:
+    """(d) Are the results the same after a restore at any point, between steps and inside of them?
+
+    A kernel restored before every step must emit in each step what an undisturbed one emits; a script of crashes and
+    ticks must give the same in the end; and a step that is run again, its rows in another order and other portions,
+    must emit what it had emitted the first time.
+    """
+
+    def ask(drawn: tuple[Scenario[P], list[Line]]) -> None:
+        scenario, script = drawn
+        calm, restarted = _host(case, scenario.plan), _host(case, scenario.plan, restart_every_step=True)
+        for number, batch in enumerate(scenario.batches, start=1):
+            _same_step(calm, calm.step(batch), restarted.step(batch), f"step {number} after a restore")
+        _same_step(calm, calm.drain(), restarted.drain(), "the last tick after a restore")
+        disturbed = play(_host(case, scenario.plan), script)
+        same_tables(disturbed, calm.results(), ordered=False, label="crashed and run again")
+
+    def with_script(scenario: Scenario[P]) -> SearchStrategy[tuple[Scenario[P], list[Line]]]:
+        return st.tuples(st.just(scenario), _scripts(scenario.batches))
+
+    _ask(ask, _scenarios(case).flatmap(with_script), examples)
+
+
+def within_budget(case: Case[P], examples: int | None = None) -> None:
+    """(e) Is memory never above the budget, as the kernel counts it and as it weighs?
+
+    Asked of every example, and of a few that are repeated until there are many rows.
+    """
+
+    def ask(scenario: Scenario[P]) -> None:
+        _weighing(case, scenario.plan).run(scenario.batches)
+
+    def ask_bulk(scenario: Scenario[P]) -> None:
+        host = _weighing(case, scenario.plan)
+        for number, batch in enumerate(_bulk(case, scenario.portions)):
+            host.step(batch)
+            # Some restores: what comes back from the store weighs something, too.
+            if number % 4 == 3:
+                host.crash()
+        host.drain()
+
+    _ask(ask, _scenarios(case), examples)
+    _ask(ask_bulk, _scenarios(case).filter(lambda s: any(p.rows.num_rows for p in s.portions)), _BULK_EXAMPLES)
+
+
+#: The questions by the words of the style guide.
+QUESTIONS: dict[str, Callable[..., None]] = {
+    "equal to the naive twin": equals_twin,
+    "equal to recomputing from scratch at every prefix": every_prefix,
+    "the same however batches are cut": any_cut,
+    "the same after restore at any point": after_restore,
+    "memory never above the budget": within_budget,
+}
+
+
+def questions_for(case: Case[Any]) -> dict[str, Callable[..., None]]:
+    """The questions that apply: all, but for the cut where results are defined by it."""
+    return {words: ask for words, ask in QUESTIONS.items() if case.cut_free or ask is not any_cut}
+
+
+def _ask(ask: Callable[[T], None], drawn: SearchStrategy[T], examples: int | None) -> None:
+    """Put a question to many examples: as many as the Hypothesis profile says, unless told otherwise."""
+    profile = settings()
+    asked = settings(
+        profile,
+        max_examples=examples or profile.max_examples,
+        deadline=None,
+        # Explaining repeats the test many times over, for hints that a bag of rows gives better.
+        phases=[phase for phase in profile.phases if phase is not Phase.explain],
+        suppress_health_check=list(HealthCheck),
+    )(given(drawn)(ask))
+    asked()
+
+
+def _scenarios(case: Case[P]) -> SearchStrategy[Scenario[P]]:
+    @st.composite
+    def scenarios(draw: DrawFn) -> Scenario[P]:
+        plan = draw(case.plans)
+        return Scenario(plan, draw(batches(draw(case.inputs(plan)))))
+
+    return scenarios()
+
+
+def _scripts(steps: Sequence[list[Portion]]) -> SearchStrategy[list[Line]]:
+    """The steps, with markers drawn before each of them and after the last."""
+    losses = st.builds(CRASH_MIDWAY, st.sampled_from([0, 1, 2, 1_000]), st.integers(0, 9).map(shuffled))
+    mishaps: SearchStrategy[list[Line]] = st.lists(st.one_of(st.just(CRASH), losses, st.just(TICK)), max_size=2)
+
+    def script(before: list[list[Line]]) -> list[Line]:
+        lines = [line for marks, step in zip(before, steps, strict=True) for line in (*marks, step)]
+        return [*lines, CRASH_MIDWAY(1), TICK]
+
+    return st.lists(mishaps, min_size=len(steps), max_size=len(steps)).map(script)
+
+
+def _maker(case: Case[P], plan: P) -> Callable[[], Kernel]:
+    def make() -> Kernel:
+        kernel = case.make(plan)
+        if type(kernel) is not case.kernel:
+            raise KernelFault(
+                f"The case {case.name!r} is for {case.kernel.__name__} and makes a {type(kernel).__name__}.",
+                do="Let `kernel` and `make` speak of the same class.",
+            )
+        return kernel
+
+    return make
+
+
+def _host(case: Case[P], plan: P, **options: Any) -> Host:
+    return Host(_maker(case, plan), event_time=case.event_time, **options)
+
+
+def _weighing(case: Case[P], plan: P) -> WeighingHost:
+    make = _maker(case, plan)
+    # What a second kernel of the plan can reach as well belongs to the plan; their own objects are different ones.
+    scale = Scale([make(), plan, *case.lent(plan)])
+    return WeighingHost(
+        make, budget=case.budget(plan), event_time=case.event_time, scale=scale, allowance=case.allowance
+    )
+
+
+def _bulk(case: Case[P], portions: Iterable[Portion]) -> list[list[Portion]]:
+    """The rows of each side again and again, until there are many; the sides take turns."""
+    sides: dict[int, list[pa.RecordBatch]] = {}
+    for side, rows in portions:
+        if rows.num_rows:
+            sides.setdefault(side, []).append(rows)
+    size = case.bulk_portion
+    pieces = []
+    for side, parts in sides.items():
+        rows = pa.concat_batches(parts)
+        tiled = pa.concat_batches([rows] * (size // rows.num_rows + 2))
+        starts = range(0, case.bulk_rows // len(sides), size)
+        pieces.append([Portion(side, tiled.slice(start % rows.num_rows, size)) for start in starts])
+    turns = [portion for turn in zip(*pieces, strict=True) for portion in turn]
+    return [turns[i : i + _PORTIONS_A_BATCH] for i in range(0, len(turns), _PORTIONS_A_BATCH)]
+
+
+def _same_step(host: Host, calm: list[Emission], other: list[Emission], label: str) -> None:
+    same_tables(_tables(host, other), _tables(host, calm), ordered=False, label=label)
+
+
+def _tables(host: Host, emissions: list[Emission]) -> Tables:
+    return {
+        channel: pa.Table.from_batches([e.rows for e in emissions if e.channel == channel], schema=schema)
+        for channel, schema in host.kernel.channels.items()
+    }

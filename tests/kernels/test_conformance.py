@@ -1,0 +1,27 @@
+"""Every kernel of Penstock is found, has a case, and answers the five questions."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.testing.conformance import CASES, QUESTIONS, discover, load_cases, questions_for, uncovered
+
+load_cases(Path(__file__).parent / "cases")
+
+
+def test_every_kernel_has_a_case():
+    missing = uncovered(discover(), CASES.values())
+    assert not missing, f"add a case in tests/kernels/cases/ (see penstock.testing.conformance) for: {missing}"
+
+
+def test_the_pass_through_kernel_is_found():
+    assert "penstock.kernels.passthrough.PassThrough" in uncovered(discover(), [])
+
+
+@pytest.mark.parametrize("words", QUESTIONS)
+@pytest.mark.parametrize("name", CASES)
+def test_kernel_is(name, words):
+    ask = questions_for(CASES[name]).get(words)
+    if ask is None:
+        pytest.skip("its results are defined by the cut")
+    ask(CASES[name])
