@@ -6,6 +6,7 @@ import re
 
 from penstock import errors
 from penstock.errors import PenstockError
+from penstock.spark.gateway import log_file
 
 _OURS = re.compile(r"penstock\.errors\.(\w+): (.*?)(?=\n\S|\n\n|\n\tat |\Z)", re.DOTALL)
 
@@ -25,6 +26,9 @@ def cause(failure: BaseException) -> BaseException:
     """
     found = _OURS.findall(str(failure))
     if isinstance(failure, PenstockError) or not found:
+        log = log_file()
+        if log is not None and not isinstance(failure, PenstockError):
+            failure.add_note(f"Spark's own log is {log}")
         return failure
     name, text = found[-1]
     kind = getattr(errors, name, None)

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.errors import SessionNotReady
+from penstock.spark.gateway import start_quietly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,26 +35,30 @@ TUNED = {
 
 
 def session(
-    app: str = "penstock", *, cores: int | None = None, slots: int | None = None, **settings: str
+    app: str = "penstock", *, cores: int | None = None, slots: int | None = None, quiet: bool = True, **settings: str
 ) -> SparkSession:
     """A Spark session tuned for Penstock on this machine.
 
     `cores` workers (all cores by default) and as many shuffle partitions, or `slots` of them; a failed task is tried
-    four times, so a lost worker costs a retry and not the query. Further settings are given with underscores for dots
-    (`spark_driver_memory="2g"`) and win over ours.
+    four times, so a lost worker costs a retry and not the query. What Spark and its workers print goes to a log file,
+    kept if it tells of an error, or with `quiet=False` to the terminal. Further settings are given with underscores for
+    dots (`spark_driver_memory="2g"`) and win over ours.
     """
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     count = cores or os.cpu_count() or 1
     # The workers must be the Python that has the packages, and nothing here needs a network beyond this host.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master(f"local[{count},4]").appName(app)
     ours = {**NEEDED, **TUNED, "spark.sql.shuffle.partitions": str(slots or count)}
     theirs = {name.replace("_", "."): value for name, value in settings.items()}
+    conf = SparkConf(loadDefaults=False).setMaster(f"local[{count},4]").setAppName(app)
     for name, value in (ours | theirs).items():
-        builder = builder.config(name, value)
-    made: SparkSession = builder.getOrCreate()
+        conf.set(name, value)
+    if quiet:
+        start_quietly(conf)
+    made: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made
 
