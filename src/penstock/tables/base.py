@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 class Page:
     """One page of a table.
 
-    `hash_bytes` and `row_bytes` bound what a reader holds at once for `hashes` and for `take` (beside its result).
+    `hash_bytes` and `row_bytes` bound what a reader holds at once for `hashes` and for `take` (beside its result);
+    `row_width` is what a row of the result takes up, on average.
     """
 
     index: int
     rows: int
     hash_bytes: int
     row_bytes: int
+    row_width: int = 0
 
 
 @dataclass(frozen=True)

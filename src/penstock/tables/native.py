@@ -27,6 +27,7 @@ I64S = types.Array(types.int64, 1, "C", readonly=True)
 U64S = types.Array(types.uint64, 1, "C", readonly=True)
 #: Arguments that are written.
 U64S_OUT = types.Array(types.uint64, 1, "C")
+I64S_OUT = types.Array(types.int64, 1, "C")
 
 
 def native(*signature: object, returns: object = types.void) -> Callable[[F], F]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,20 +13,14 @@ import pyarrow.parquet as pq
 
 from penstock.errors import UnreadableTable, UnsupportedType
 from penstock.tables import files, keys
-from penstock.tables.arrow_types import as_spark, fixed_width, spark_type
-from penstock.tables.base import Page, PageReader, Table
+from penstock.tables.arrow_types import fixed_width, spark_type
+from penstock.tables.base import Page, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from penstock.tables.parquet_reader import ParquetReader
 
-    from penstock.tables.base import Hashes, RowIds
-
-T = TypeVar("T")
-
-#: Rows decoded at once: what bounds memory where a column unfolds to more than it has on disk.
-BATCH = 1 << 16
-_OPEN_FILES = 6
-_BUFFER = 1 << 18
+#: What is decoded of a column at once: so memory stays bounded where it unfolds to more than it has on disk.
+_BATCH_BYTES = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -78,6 +70,8 @@ class ParquetTable(Table):
 
     def open(self) -> ParquetReader:
         """A reader for this very version."""
+        from penstock.tables.parquet_reader import ParquetReader
+
         return ParquetReader(self)
 
     def locate(self, file: int) -> Path:
@@ -189,145 +183,37 @@ def _check_same(first: pa.Schema, other: pa.Schema, file: Path) -> None:
 def _page(index: int, group: pq.RowGroupMetaData, fields: pa.Schema, key: tuple[str, ...]) -> Page:
     """Bounds from the metadata: a chunk as stored, unpacked (it may be one Parquet page), and a batch of it decoded."""
     rows: int = group.num_rows
-    cost = dict.fromkeys(fields.names, 0)
+    cost, widths = dict.fromkeys(fields.names, 0), dict.fromkeys(fields.names, 0)
     for leaf in range(group.num_columns):
         chunk = group.column(leaf)
-        path = chunk.path_in_schema
-        column = path.partition(".")[0]
-        if column not in cost:  # a name with a dot in it
-            column = next(name for name in fields.names if path == name or path.startswith(name + "."))
-        unpacked = chunk.total_uncompressed_size
+        column = owner(chunk.path_in_schema, fields)
+        each = width(chunk, fields.field(column).type, rows)
         stored = 0 if chunk.compression == "UNCOMPRESSED" else chunk.total_compressed_size
-        width = fixed_width(fields.field(column).type) or 8 + 2 * unpacked // max(chunk.num_values, 1)
-        cost[column] += stored + unpacked + min(BATCH, max(chunk.num_values, rows)) * width
-    return Page(index, rows, 8 * rows + sum(cost[name] for name in key), max(cost.values(), default=0))
+        cost[column] += stored + chunk.total_uncompressed_size + batch_rows(each) * each
+        widths[column] += each
+    return Page(
+        index, rows, 8 * rows + sum(cost[name] for name in key), max(cost.values(), default=0), sum(widths.values())
+    )
 
 
-class ParquetReader(PageReader):
-    """Reads row groups, one column at a time.
+def owner(path: str, fields: pa.Schema) -> str:
+    """The column a leaf belongs to."""
+    first = path.partition(".")[0]
+    if fields.get_field_index(first) >= 0:
+        return first
+    # A name with a dot in it.
+    return next(name for name in fields.names if path == name or path.startswith(name + "."))
 
-    Guarantees
-        Every answer is from the planned bytes: stamps are compared before and after each read, and fingerprints where
-        a stamp moved; anything else is `TableChanged` with the file's name.
-    State and cost
-        A few open files; while reading, what `Page` promises; between calls, the hashes of one page.
-    """
 
-    def __init__(self, table: ParquetTable) -> None:
-        self._table = table
-        self._open: OrderedDict[int, tuple[files.Stamp, pq.ParquetFile]] = OrderedDict()
-        #: The stamp under which a file's fingerprint was last found to be the planned one.
-        self._verified: dict[int, files.Stamp] = {}
+def width(chunk: pq.ColumnChunkMetaData, type_: pa.DataType, rows: int) -> int:
+    """Bytes of a decoded value, on average; for texts under a dictionary a guess, as the metadata does not say."""
+    fixed = fixed_width(type_)
+    if fixed is not None:
+        return fixed
+    stored = -(-chunk.total_uncompressed_size // max(rows, 1))
+    return 8 + (max(stored, 24) if chunk.has_dictionary_page else stored)
 
-    def hashes(self, page: Page) -> Hashes:
-        """The hash of every row's key, from the key columns alone."""
-        return self._steadily(page, lambda file, group: self._hash(file, group, page.rows))
 
-    def take(self, page: Page, rows: RowIds) -> pa.RecordBatch:
-        """The given rows; each column is decoded, picked from and let go before the next."""
-        return self._steadily(page, lambda file, group: self._pick(file, group, page.rows, rows))
-
-    def batches(self, page: Page) -> Iterator[pa.RecordBatch]:
-        """All rows in order, all columns, `BATCH` rows at a time."""
-        for start in range(0, page.rows, BATCH):
-            yield self.take(page, np.arange(start, min(start + BATCH, page.rows)))
-
-    def close(self) -> None:
-        """Let go of files."""
-        while self._open:
-            self._forget(next(iter(self._open)))
-
-    def _hash(self, file: pq.ParquetFile, group: int, rows: int) -> Hashes:
-        out = np.empty(rows, np.uint64)
-        at = 0
-        key = list(self._table.key)
-        for batch in file.iter_batches(BATCH, row_groups=[group], columns=key, use_threads=False):
-            columns = [as_spark(batch.column(name), self._table.fields.field(name).type) for name in key]
-            out[at : at + batch.num_rows] = keys.hash_keys(columns)
-            at += batch.num_rows
-        return out
-
-    def _pick(self, file: pq.ParquetFile, group: int, total: int, rows: RowIds) -> pa.RecordBatch:
-        fields = self._table.fields
-        ascending = bool(np.all(rows[1:] >= rows[:-1]))
-        order = None if ascending else np.argsort(rows, kind="stable")
-        wanted = rows if order is None else rows[order]
-        back = None if order is None else pa.array(np.argsort(order, kind="stable"))
-        cuts = np.searchsorted(wanted, np.arange(0, total + BATCH, BATCH))
-        picked = []
-        for field in fields:
-            parts = []
-            batches = file.iter_batches(BATCH, row_groups=[group], columns=[field.name], use_threads=False)
-            for number, batch in enumerate(batches):
-                first, last = cuts[number], cuts[number + 1]
-                if first == last:
-                    continue
-                part = batch.column(field.name).take(pa.array(wanted[first:last] - number * BATCH))
-                parts.append(as_spark(part, field.type))
-            column = pa.concat_arrays(parts) if parts else pa.nulls(0, field.type)
-            picked.append(column if back is None else column.take(back))
-        return pa.RecordBatch.from_arrays(picked, schema=fields)
-
-    def _steadily(self, page: Page, read: Callable[[Any, int], T]) -> T:
-        """Read from a file that is the planned one before and after."""
-        number, group = self._table.places[page.index]
-        path = self._table.locate(number)
-        for _ in range(3):
-            before, file = self._acquire(number)
-            try:
-                answer = read(file, group)
-            except (OSError, pa.ArrowException) as error:
-                self._forget(number)
-                raise files.changed(path, f"cannot be read any more: {str(error).splitlines()[0]}") from error
-            if self._stamp(path) == before:
-                return answer
-            # It moved while it was read. If it is the same bytes again, once more from the start.
-            self._forget(number)
-            self._verified.pop(number, None)
-        raise files.changed(path, "changes again and again")
-
-    def _acquire(self, number: int) -> tuple[files.Stamp, pq.ParquetFile]:
-        path = self._table.locate(number)
-        now = self._stamp(path)
-        held = self._open.get(number)
-        if held is not None and held[0] == now:
-            self._open.move_to_end(number)
-            return held
-        self._forget(number)
-        if self._verified.get(number) != now:
-            self._verify(number, path)
-            self._verified[number] = now
-        while len(self._open) >= _OPEN_FILES:
-            self._forget(next(iter(self._open)))
-        try:
-            file = pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, coerce_int96_timestamp_unit="us")
-        except (OSError, pa.ArrowException) as error:
-            raise files.changed(path, f"cannot be opened any more: {str(error).splitlines()[0]}") from error
-        self._open[number] = now, file
-        return self._open[number]
-
-    def _verify(self, number: int, path: Path) -> None:
-        planned = self._table.files[number]
-        try:
-            size, digest = files.fingerprint(path)
-        except FileNotFoundError as error:
-            raise files.changed(path, "is gone") from error
-        except (OSError, ValueError) as error:
-            raise files.changed(path, f"is not what was planned: {error}") from error
-        if size != planned.size:
-            raise files.changed(path, f"has {size:,} bytes now and had {planned.size:,}")
-        if digest != planned.digest:
-            raise files.changed(path, "was rewritten")
-
-    def _stamp(self, path: Path) -> files.Stamp:
-        try:
-            return files.stamp(path)
-        except FileNotFoundError as error:
-            raise files.changed(path, "is gone") from error
-        except OSError as error:
-            raise files.changed(path, f"cannot be reached: {error.strerror}") from error
-
-    def _forget(self, number: int) -> None:
-        held = self._open.pop(number, None)
-        if held is not None:
-            held[1].close(force=True)
+def batch_rows(each: int) -> int:
+    """How many values of this width are decoded at once."""
+    return int(np.clip(_BATCH_BYTES // max(each, 1), 1 << 10, 1 << 16))

@@ -1,0 +1,185 @@
+"""Reads the row groups of Parquet files: key columns first, then one column at a time for the rows asked for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.tables import files, keys
+from penstock.tables.arrow_types import as_spark, fixed_width
+from penstock.tables.base import Page, PageReader
+from penstock.tables.parquet import batch_rows, owner, width
+
+if TYPE_CHECKING:
+    from penstock.tables.base import Hashes, RowIds
+    from penstock.tables.parquet import ParquetTable
+
+T = TypeVar("T")
+
+_OPEN_FILES = 6
+_BUFFER = 1 << 18
+
+
+class ParquetReader(PageReader):
+    """Reads row groups, one column at a time.
+
+    Guarantees
+        Every answer is from the planned bytes: stamps are compared before and after each read, and fingerprints where
+        a stamp moved; anything else is `TableChanged` with the file's name.
+    State and cost
+        A few open files; while reading, what `Page` promises; between calls, the hashes of one page.
+    """
+
+    def __init__(self, table: ParquetTable) -> None:
+        self._table = table
+        self._open: OrderedDict[int, tuple[files.Stamp, pq.ParquetFile]] = OrderedDict()
+        #: The stamp under which a file's fingerprint was last found to be the planned one.
+        self._verified: dict[int, files.Stamp] = {}
+
+    def hashes(self, page: Page) -> Hashes:
+        """The hash of every row's key, from the key columns alone."""
+        return self._steadily(page, lambda file, group: self._hash(file, group, page))
+
+    def take(self, page: Page, rows: RowIds) -> pa.RecordBatch:
+        """The given rows; each column is decoded, picked from and let go before the next."""
+        return self._steadily(page, lambda file, group: self._pick(file, group, page, rows))
+
+    def batches(self, page: Page) -> Iterator[pa.RecordBatch]:
+        """All rows in order, all columns, some at a time; a file that changes meanwhile is noticed at the end."""
+        number, group = self._table.places[page.index]
+        path = self._table.locate(number)
+        before, file = self._acquire(number)
+        fields = self._table.fields
+        try:
+            for batch in file.iter_batches(batch_rows(page.row_width), row_groups=[group], use_threads=False):
+                columns = [as_spark(batch.column(field.name), field.type) for field in fields]
+                yield pa.RecordBatch.from_arrays(columns, schema=fields)
+        except (OSError, pa.ArrowException) as error:
+            raise files.changed(path, f"cannot be read any more: {str(error).splitlines()[0]}") from error
+        if self._stamp(path) != before:
+            raise files.changed(path, "changed while it was read")
+
+    def close(self) -> None:
+        """Let go of files."""
+        while self._open:
+            self._forget(next(iter(self._open)))
+
+    def _hash(self, file: pq.ParquetFile, group: int, page: Page) -> Hashes:
+        out = np.empty(page.rows, np.uint64)
+        at = 0
+        key = list(self._table.key)
+        size = min(self._batch(file, group, name) for name in key)
+        for batch in file.iter_batches(size, row_groups=[group], columns=key, use_threads=False):
+            columns = [as_spark(batch.column(name), self._table.fields.field(name).type) for name in key]
+            out[at : at + batch.num_rows] = keys.hash_keys(columns)
+            at += batch.num_rows
+        return out
+
+    def _pick(self, file: pq.ParquetFile, group: int, page: Page, rows: RowIds) -> pa.RecordBatch:
+        fields = self._table.fields
+        ascending = bool(np.all(rows[1:] >= rows[:-1]))
+        order = None if ascending else np.argsort(rows, kind="stable")
+        wanted = rows if order is None else rows[order]
+        back = None if order is None else pa.array(np.argsort(order, kind="stable"))
+        picked = []
+        for field in fields:
+            size = self._batch(file, group, field.name)
+            column = _pick_column(file, group, field, wanted, size, page.rows)
+            picked.append(column if back is None else column.take(back))
+        return pa.RecordBatch.from_arrays(picked, schema=fields)
+
+    def _batch(self, file: pq.ParquetFile, group: int, name: str) -> int:
+        """Rows of a column that are decoded at once."""
+        fields = self._table.fields
+        fixed = fixed_width(fields.field(name).type)
+        if fixed is not None:
+            return batch_rows(fixed)
+        metadata = file.metadata.row_group(group)
+        chunks = [metadata.column(leaf) for leaf in range(metadata.num_columns)]
+        own = [chunk for chunk in chunks if owner(chunk.path_in_schema, fields) == name]
+        return min(batch_rows(width(chunk, fields.field(name).type, metadata.num_rows)) for chunk in own)
+
+    def _steadily(self, page: Page, read: Callable[[Any, int], T]) -> T:
+        """Read from a file that is the planned one before and after."""
+        number, group = self._table.places[page.index]
+        path = self._table.locate(number)
+        for _ in range(3):
+            before, file = self._acquire(number)
+            try:
+                answer = read(file, group)
+            except (OSError, pa.ArrowException) as error:
+                self._forget(number)
+                raise files.changed(path, f"cannot be read any more: {str(error).splitlines()[0]}") from error
+            if self._stamp(path) == before:
+                return answer
+            # It moved while it was read. If it is the same bytes again, once more from the start.
+            self._forget(number)
+            self._verified.pop(number, None)
+        raise files.changed(path, "changes again and again")
+
+    def _acquire(self, number: int) -> tuple[files.Stamp, pq.ParquetFile]:
+        path = self._table.locate(number)
+        now = self._stamp(path)
+        held = self._open.get(number)
+        if held is not None and held[0] == now:
+            self._open.move_to_end(number)
+            return held
+        self._forget(number)
+        if self._verified.get(number) != now:
+            self._verify(number, path)
+            self._verified[number] = now
+        while len(self._open) >= _OPEN_FILES:
+            self._forget(next(iter(self._open)))
+        try:
+            file = pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, coerce_int96_timestamp_unit="us")
+        except (OSError, pa.ArrowException) as error:
+            raise files.changed(path, f"cannot be opened any more: {str(error).splitlines()[0]}") from error
+        self._open[number] = now, file
+        return self._open[number]
+
+    def _verify(self, number: int, path: Path) -> None:
+        planned = self._table.files[number]
+        try:
+            size, digest = files.fingerprint(path)
+        except FileNotFoundError as error:
+            raise files.changed(path, "is gone") from error
+        except (OSError, ValueError) as error:
+            raise files.changed(path, f"is not what was planned: {error}") from error
+        if size != planned.size:
+            raise files.changed(path, f"has {size:,} bytes now and had {planned.size:,}")
+        if digest != planned.digest:
+            raise files.changed(path, "was rewritten")
+
+    def _stamp(self, path: Path) -> files.Stamp:
+        try:
+            return files.stamp(path)
+        except FileNotFoundError as error:
+            raise files.changed(path, "is gone") from error
+        except OSError as error:
+            raise files.changed(path, f"cannot be reached: {error.strerror}") from error
+
+    def _forget(self, number: int) -> None:
+        held = self._open.pop(number, None)
+        if held is not None:
+            held[1].close(force=True)
+
+
+def _pick_column(file: pq.ParquetFile, group: int, field: pa.Field, wanted: RowIds, size: int, total: int) -> pa.Array:
+    """Ascending rows of one column, which is decoded `size` rows at a time and no further than needed."""
+    cuts = np.searchsorted(wanted, np.arange(0, total + size, size))
+    parts = []
+    batches = file.iter_batches(size, row_groups=[group], columns=[field.name], use_threads=False)
+    for number, batch in enumerate(batches):
+        first, last = cuts[number], cuts[number + 1]
+        if first < last:
+            chosen = batch.column(field.name).take(pa.array(wanted[first:last] - number * size))
+            parts.append(as_spark(chosen, field.type))
+        if last == len(wanted):
+            break
+    return pa.concat_arrays(parts) if parts else pa.nulls(0, field.type)
