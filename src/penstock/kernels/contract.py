@@ -114,7 +114,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def memory(self) -> int:
-        """Bytes held, at their most since the last call of `changes()`, counted by the kernel itself."""
+        """Bytes held, at their most since the last step began, counted by the kernel itself."""
 
     @abstractmethod
     def changes(self) -> Changes:

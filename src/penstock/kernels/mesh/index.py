@@ -1,8 +1,9 @@
 """The hash table H over the rows of the window: three flat arrays, built once a step, probed by table pages.
 
 Rows are numbered in order of arrival. A row falls into the bucket of its hash's leading bits, so a page whose rows are
-ordered by hash (a prepared table) walks the arrays from left to right. 32 further bits of the hash stand beside each
-row as a tag, so that almost every candidate is a match; the caller verifies the keys themselves.
+ordered by hash (a prepared table) walks the arrays from left to right. 16 further bits of the hash stand beside each
+row as a tag, so that almost every candidate is a match; the caller verifies the keys themselves. In front of it all
+stands a bitmap, small enough for the processor's cache, that turns away most rows of a page at once.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from numba import njit
 
 U64 = npt.NDArray[np.uint64]
 I32 = npt.NDArray[np.int32]
-U32 = npt.NDArray[np.uint32]
+U16 = npt.NDArray[np.uint16]
+U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 
-#: Index bytes a row at the most: row number, tag, and at most one bucket.
-BYTES_PER_ROW = 12
-_TAG = np.uint64(0xFFFFFFFF)
+#: Index bytes a row at the most: row number, tag, a quarter of a bucket, two bytes of bitmap.
+BYTES_PER_ROW = 9
+_TAG = np.uint64(0xFFFF)
+#: The bitmap has 64 bits for each bucket, eight to sixteen times as many as there are rows.
+_BITMAP_BYTES = 8
+_BITMAP_SHIFT = np.uint64(6)
 
 
 class Index(NamedTuple):
@@ -29,14 +34,15 @@ class Index(NamedTuple):
 
     starts: I32
     rows: I32
-    tags: U32
+    tags: U16
+    bits: U8
     base: int
     shift: int
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.starts.nbytes + self.rows.nbytes + self.tags.nbytes
+        return self.starts.nbytes + self.rows.nbytes + self.tags.nbytes + self.bits.nbytes
 
 
 def build(parts: Iterable[tuple[int, U64]], again: Iterable[tuple[int, U64]], count: int, lo: int, hi: int) -> Index:
@@ -45,7 +51,7 @@ def build(parts: Iterable[tuple[int, U64]], again: Iterable[tuple[int, U64]], co
     `parts` and `again` give the same (first row number, hashes) pairs: counting and placing are two passes, so that the
     hashes of all rows need never be held at once.
     """
-    buckets = 1 << max(count.bit_length() - 1, 0)
+    buckets = 1 << max(count.bit_length() - 3, 0)
     shift = min(max((hi - lo) // buckets - 1, 0).bit_length(), 63)
     base = lo >> shift
     starts = np.zeros(((hi - 1) >> shift) - base + 3, np.int32)
@@ -53,32 +59,37 @@ def build(parts: Iterable[tuple[int, U64]], again: Iterable[tuple[int, U64]], co
         _count(hashes, np.uint64(base), np.uint64(shift), starts)
     np.cumsum(starts, out=starts)
     rows = np.empty(count, np.int32)
-    tags = np.empty(count, np.uint32)
+    tags = np.empty(count, np.uint16)
+    bits = np.zeros((starts.size - 2) * _BITMAP_BYTES, np.uint8)
     for first, hashes in again:
-        _place(hashes, np.int64(first), np.uint64(base), np.uint64(shift), starts, rows, tags)
-    return Index(starts[:-1], rows, tags, base, shift)
+        _place(hashes, np.int64(first), np.uint64(base), np.uint64(shift), starts, rows, tags, bits)
+    return Index(starts[:-1], rows, tags, bits, base, shift)
+
+
+def sift(index: Index, hashes: U64, survivors: I32) -> int:
+    """Write the rows of a page that the bitmap does not turn away, in order; say how many."""
+    return int(_sift(hashes, index.bits, np.uint64(index.base), np.uint64(index.shift), survivors))
 
 
 class Cursor(NamedTuple):
-    """Where probing a page stopped because the output was full: the page's row, and the place in its bucket."""
+    """Where probing a page stopped because the output was full: the survivor, and the place in its bucket."""
 
-    row: int = 0
+    survivor: int = 0
     place: int = 0
 
 
 def probe(
-    index: Index, hashes: U64, at: Cursor, first_live: int, page_rows: I64, window_rows: I64
+    index: Index, hashes: U64, survivors: I32, at: Cursor, first_live: int, page_rows: I64, window_rows: I64
 ) -> tuple[int, Cursor]:
     """Write candidate pairs (row of the page, row of the window) from `at` on; say how many, and where it stopped.
 
-    Rows of the window below `first_live` have expired and give no pair. Finished when the cursor's row is past the
-    page.
+    Rows of the window below `first_live` have expired and give no pair. Finished when the cursor is past the survivors.
     """
-    count, row, place = _probe(
-        hashes, at.row, at.place, index.starts, index.rows, index.tags, np.uint64(index.base), np.uint64(index.shift),
-        first_live, page_rows, window_rows,
+    count, survivor, place = _probe(
+        hashes, survivors, at.survivor, at.place, index.starts, index.rows, index.tags, np.uint64(index.base),
+        np.uint64(index.shift), first_live, page_rows, window_rows,
     )  # fmt: skip
-    return count, Cursor(row, place)
+    return count, Cursor(survivor, place)
 
 
 @njit(cache=True)
@@ -90,37 +101,53 @@ def _count(hashes: U64, base: np.uint64, shift: np.uint64, starts: I32) -> None:
 
 
 @njit(cache=True)
-def _place(hashes: U64, first: np.int64, base: np.uint64, shift: np.uint64, starts: I32, rows: I32, tags: U32) -> None:
+def _place(
+    hashes: U64, first: np.int64, base: np.uint64, shift: np.uint64, starts: I32, rows: I32, tags: U16, bits: U8
+) -> None:
     for i in range(hashes.size):
         h = hashes[i]
         b = np.int64((h >> shift) - base) + 1
         at = starts[b]
         starts[b] = at + np.int32(1)
         rows[at] = np.int32(first + i)
-        tags[at] = np.uint32(h & _TAG)
+        tags[at] = np.uint16(h & _TAG)
+        bit = (h >> (shift - _BITMAP_SHIFT)) - (base << _BITMAP_SHIFT)
+        bits[np.int64(bit >> np.uint64(3))] |= np.uint8(1) << np.uint8(bit & np.uint64(7))
+
+
+@njit(cache=True)
+def _sift(hashes: U64, bits: U8, base: np.uint64, shift: np.uint64, survivors: I32) -> np.int64:
+    # No branch that depends on the data: the processor can have many look-ups under way at once.
+    kept = np.int64(0)
+    first = base << _BITMAP_SHIFT
+    size = np.uint64(bits.size * 8)
+    for r in range(hashes.size):
+        bit = (hashes[r] >> (shift - _BITMAP_SHIFT)) - first
+        inside = bit < size
+        bit = bit if inside else np.uint64(0)
+        survivors[kept] = r
+        kept += np.int64((bits[np.int64(bit >> np.uint64(3))] >> np.uint8(bit & np.uint64(7))) & np.uint8(inside))
+    return kept
 
 
 @njit(cache=True)
 def _probe(
-    hashes: U64, row: int, place: int, starts: I32, rows: I32, tags: U32, base: np.uint64, shift: np.uint64,
-    first_live: int, page_rows: I64, window_rows: I64,
+    hashes: U64, survivors: I32, survivor: int, place: int, starts: I32, rows: I32, tags: U16, base: np.uint64,
+    shift: np.uint64, first_live: int, page_rows: I64, window_rows: I64,
 ) -> tuple[int, int, int]:  # fmt: skip
     found = 0
     room = page_rows.size
-    buckets = starts.size - 1
-    for r in range(row, hashes.size):
+    for s in range(survivor, survivors.size):
+        r = survivors[s]
         h = hashes[r]
         b = np.int64((h >> shift) - base)
-        # A page holds keys of other slots too where slots divide by pages of a wider range: no bucket, no match.
-        if b < 0 or b >= buckets:
-            continue
-        tag = np.uint32(h & _TAG)
+        tag = np.uint16(h & _TAG)
         for at in range(max(starts[b], place), starts[b + 1]):
             if tags[at] == tag and rows[at] >= first_live:
                 if found == room:
-                    return found, r, at
+                    return found, s, at
                 page_rows[found] = r
                 window_rows[found] = rows[at]
                 found += 1
         place = 0
-    return found, hashes.size, 0
+    return found, survivors.size, 0

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import KernelFault, MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Changes, Emission, Kernel, Metric
-from penstock.kernels.mesh.index import BYTES_PER_ROW, Cursor, probe
+from penstock.kernels.mesh.index import BYTES_PER_ROW, Cursor, probe, sift
 from penstock.kernels.mesh.window import Packet, Window, cost, gather_pieces
 from penstock.tables.base import Page, Table
 from penstock.tables.keys import equal_keys, joinable
@@ -21,7 +21,7 @@ LEAST_WINDOW = 64 << 10
 #: A waiting row has met every page after at most this many steps.
 STEPS_PER_CYCLE = 8
 #: Results leave in batches of about this many bytes.
-_SLICE_BYTES = 2 << 20
+_SLICE_BYTES = 5 << 19
 _SLICE_ROWS = 65_536
 _FORMAT = 1
 
@@ -39,7 +39,7 @@ class MeshJoin(Kernel):
         batches; NULL and NaN keys join nothing: `test_conformance`, with `naive.join`.
         `memory()` at most `budget`: `test_conformance`, and by resident size in `tests/spark/test_memory.py`.
     State and cost
-        The waiting rows with 12 bytes of index each, one page's hashes and one of its columns, one slice of
+        The waiting rows with 9 bytes of index each, one page's hashes and one of its columns, one slice of
         results. One chunk for each packet that outlives its step. A cycle costs one pass over the key hashes and a
         read of the matched rows.
     Source
@@ -101,7 +101,7 @@ class MeshJoin(Kernel):
 
     def step(self, batch: Batch, now: int) -> Iterator[Emission]:
         """Admit the rows; scan as many pages as they call for, all of them whenever the window is full."""
-        self._counts = dict.fromkeys((m.name for m in self.reports), 0.0)
+        self._begin()
         opened: list[pa.RecordBatch] = []
         opened_cost = 0.0
         overflowed = False
@@ -129,7 +129,7 @@ class MeshJoin(Kernel):
 
     def tick(self, now: int, watermark: int | None = None) -> Iterator[Emission]:
         """Scan until no row waits."""
-        self._counts = dict.fromkeys((m.name for m in self.reports), 0.0)
+        self._begin()
         yield from self._scan(len(self._pages))
 
     def pending(self) -> bool:
@@ -137,7 +137,7 @@ class MeshJoin(Kernel):
         return bool(self._window)
 
     def memory(self) -> int:
-        """Bytes held at the most since the last `changes()`."""
+        """Bytes held at the most since the last step began."""
         return math.ceil(max(self._peak, self._window.nbytes))
 
     def changes(self) -> Changes:
@@ -146,7 +146,6 @@ class MeshJoin(Kernel):
         new = {name: _write(packet.pieces) for name, packet in alive.items() if name not in self._stored}
         gone = tuple(sorted(self._stored - alive.keys()))
         self._stored = set(alive)
-        self._peak = self._window.nbytes
         return Changes(new, gone)
 
     def head(self) -> bytes:
@@ -263,38 +262,36 @@ class MeshJoin(Kernel):
             raise KernelFault(f"Page {page.index} has {len(hashes)} hashes for {page.rows} rows.")
         index, first_live = self._window.index, self._window.first_live
         self._note(page.hash_bytes)
+        survivors = np.empty(page.rows, np.int32)
+        survivors = survivors[: sift(index, hashes, survivors)]
         size = self._slice_rows(page)
         page_rows, window_rows = np.empty(size, np.int64), np.empty(size, np.int64)
         at = Cursor()
-        while at.row < page.rows:
-            count, at = probe(index, hashes, at, first_live, page_rows, window_rows)
+        while at.survivor < survivors.size:
+            count, at = probe(index, hashes, survivors, at, first_live, page_rows, window_rows)
             if count:
-                self._note(page.hash_bytes + page.row_bytes + _SLICE_BYTES)
+                self._note(beside_window(page))
                 yield from self._join(page, page_rows[:count], window_rows[:count])
 
     def _slice_rows(self, page: Page) -> int:
-        each = page.row_bytes // max(page.rows, 1) * len(self._carried) + int(self._window.nbytes) // max(
-            self._window.rows, 1
-        )
-        return int(min(max(_SLICE_BYTES // max(each, 1), 256), _SLICE_ROWS))
+        each = page.row_width + self._window.nbytes / max(self._window.rows, 1) + 16
+        return int(min(max(_SLICE_BYTES / each, 16), _SLICE_ROWS))
 
     def _join(self, page: Page, page_rows: np.ndarray, window_rows: np.ndarray) -> Iterator[Emission]:
-        order, ends = self._window.by_piece(window_rows)
-        partners = self._reader.take(page, page_rows[order])
-        begin = 0
-        for rows in self._window.take(window_rows[order], ends):
-            theirs = partners.slice(begin, rows.num_rows)
-            begin += rows.num_rows
-            same = equal_keys(
-                [rows.column(name) for name in self._on], [theirs.column(name) for name in self._table.key]
-            )
-            columns = [*rows.columns, *(theirs.column(name) for name in self._carried)]
-            joined = pa.RecordBatch.from_arrays(columns, schema=self.channels[RESULTS])
-            if not same.all():
-                joined = joined.filter(pa.array(same))
-            self._counts["rows_out"] += joined.num_rows
-            if joined.num_rows:
-                yield Emission(RESULTS, joined)
+        rows = self._window.take(window_rows)
+        partners = self._reader.take(page, page_rows)
+        same = equal_keys([rows.column(name) for name in self._on], [partners.column(name) for name in self._table.key])
+        columns = [*rows.columns, *(partners.column(name) for name in self._carried)]
+        joined = pa.RecordBatch.from_arrays(columns, schema=self.channels[RESULTS])
+        if not same.all():
+            joined = joined.filter(pa.array(same))
+        self._counts["rows_out"] += joined.num_rows
+        if joined.num_rows:
+            yield Emission(RESULTS, joined)
+
+    def _begin(self) -> None:
+        self._counts = dict.fromkeys((metric.name for metric in self.reports), 0.0)
+        self._peak = self._window.nbytes
 
     def _note(self, beside: float = 0) -> None:
         self._peak = max(self._peak, self._window.nbytes + beside)
@@ -311,8 +308,13 @@ class MeshJoin(Kernel):
 
 
 def reserve(pages: Sequence[Page]) -> int:
-    """Bytes beside the window: one page's hashes, what reading its rows takes, and one slice of results."""
-    return max((page.hash_bytes + page.row_bytes for page in pages), default=0) + _SLICE_BYTES
+    """Bytes beside the window at the most, for any of these pages."""
+    return max((beside_window(page) for page in pages), default=0)
+
+
+def beside_window(page: Page) -> int:
+    """Bytes beside the window while a page is met: its hashes and survivors, what reading takes, a slice of results."""
+    return max(page.hash_bytes, 8 * page.rows + page.row_bytes) + 4 * page.rows + _SLICE_BYTES
 
 
 def least_budget(pages: Sequence[Page]) -> int:

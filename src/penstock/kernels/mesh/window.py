@@ -124,17 +124,18 @@ class Window:
         for start, piece in zip(self._starts, self._pieces, strict=False):
             yield int(start), hash_keys([piece.column(name) for name in self._on])
 
-    def by_piece(self, rows: I64) -> tuple[I64, I64]:
-        """An order of `rows` that takes piece after piece, and where each piece's run ends in it."""
+    def take(self, rows: I64) -> pa.RecordBatch:
+        """The given rows of the index, in the given order."""
+        if len(self._pieces) == 1:
+            return self._pieces[0].take(pa.array(rows))
         piece = np.searchsorted(self._starts, rows, side="right") - 1
         order = np.argsort(piece, kind="stable")
-        return order, np.searchsorted(piece[order], np.arange(len(self._pieces)), side="right")
-
-    def take(self, rows: I64, ends: I64) -> list[pa.RecordBatch]:
-        """The given rows (in an order of `by_piece`), one batch for each piece that has any."""
+        ordered, ends = rows[order], np.cumsum(np.bincount(piece, minlength=len(self._pieces)))
         taken, begin = [], 0
         for number, end in enumerate(ends):
             if end > begin:
-                taken.append(self._pieces[number].take(pa.array(rows[begin:end] - self._starts[number])))
+                taken.append(self._pieces[number].take(pa.array(ordered[begin:end] - self._starts[number])))
             begin = end
-        return taken
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_batches(taken).take(pa.array(back))
