@@ -89,7 +89,7 @@ class JoinTablePlan(Plan):
         return plan
 
     def _memory_faults(self) -> list[PenstockError]:
-        least = self.slots * max(least_budget(self.pages(slot)) for slot in range(self.slots))
+        least = least_memory(self.table, self.slots, self.division)
         if self.memory >= least:
             return []
         return [
@@ -103,11 +103,7 @@ class JoinTablePlan(Plan):
 
     def pages(self, slot: int) -> tuple[Page, ...]:
         """The pages that a slot scans."""
-        if self.division == "key":
-            pages = self.table.by_key(slot, self.slots)
-            assert pages is not None, "checked when the plan was made"
-            return pages
-        return self.table.pages[slot :: self.slots]
+        return _share(self.table, slot, self.slots, self.division)
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -161,6 +157,19 @@ class JoinTablePlan(Plan):
                 f"  window   about {shared:,} rows of {width} B share one pass over the table",
             ]
         )
+
+
+def least_memory(table: Table, slots: int, division: Division) -> int:
+    """The smallest budget with which this many slots can join the table: for each, one page and one packet."""
+    return slots * max(least_budget(_share(table, slot, slots, division)) for slot in range(slots))
+
+
+def _share(table: Table, slot: int, slots: int, division: Division) -> tuple[Page, ...]:
+    if division == "key":
+        pages = table.by_key(slot, slots)
+        assert pages is not None, "checked when the plan was made"
+        return pages
+    return table.pages[slot::slots]
 
 
 def _prepare(table: Table) -> str:
