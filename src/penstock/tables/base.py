@@ -7,6 +7,7 @@ reads. A page is the unit of a cyclic scan: a row group of a Parquet file, or a 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,13 @@ class PageReader(ABC):
     @abstractmethod
     def take(self, page: Page, rows: RowIds) -> pa.RecordBatch:
         """The given rows of the page, all columns, in the given order; `rows` may repeat."""
+
+    def batches(self, page: Page) -> Iterator[pa.RecordBatch]:
+        """All rows of the page in order, some at a time."""
+        import numpy as np
+
+        for start in range(0, page.rows, 1 << 14):
+            yield self.take(page, np.arange(start, min(start + (1 << 14), page.rows), dtype=np.int64))
 
     @abstractmethod
     def close(self) -> None:

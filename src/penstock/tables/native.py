@@ -22,6 +22,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ADDRESS = types.uint64
 SIZE = types.int64
+#: Two numbers and a truth, as a result.
+EXTENT = types.Tuple((types.int64, types.int64, types.boolean))  # type: ignore[no-untyped-call]
 #: Arguments that are only read; a writable array is accepted as well.
 I64S = types.Array(types.int64, 1, "C", readonly=True)
 U64S = types.Array(types.uint64, 1, "C", readonly=True)

@@ -189,7 +189,9 @@ def _page(index: int, group: pq.RowGroupMetaData, fields: pa.Schema, key: tuple[
         column = owner(chunk.path_in_schema, fields)
         each = width(chunk, fields.field(column).type, rows)
         stored = 0 if chunk.compression == "UNCOMPRESSED" else chunk.total_compressed_size
-        cost[column] += stored + chunk.total_uncompressed_size + batch_rows(each) * each
+        cost[column] += (
+            stored + chunk.total_uncompressed_size + min(batch_rows(each), max(chunk.num_values, rows)) * each
+        )
         widths[column] += each
     return Page(
         index, rows, 8 * rows + sum(cost[name] for name in key), max(cost.values(), default=0), sum(widths.values())

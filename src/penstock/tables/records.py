@@ -104,7 +104,7 @@ class Layout:
         heap = count * self.stride
         data = np.zeros(-(-(heap + heap_size + SLACK) // 8) * 8 + len(nested), np.uint8)
         data[len(data) - len(nested) :] = np.frombuffer(nested, np.uint8)
-        base = _address(data)
+        base = rowloops.address(data)
         # The texts of one row lie together: a match finds them in neighbouring cache lines.
         places = np.cumsum(row_heap) - row_heap
         for field in self.fields:
@@ -113,14 +113,14 @@ class Layout:
             if valid is not None:
                 if field.bit < 0:
                     raise ValueError(f"column {self.schema.field(field.column).name!r} was said to have no NULL")
-                rowloops.mark(_address(valid), count, base, self.stride, field.bit)
+                rowloops.mark(rowloops.address(valid), count, base, self.stride, field.bit)
             if field.kind == TEXT:
                 _put_text(column, lengths[field.column], places, base, self.stride, field.offset, base + heap)
                 places = places + lengths[field.column]
             elif count:
                 values = column.cast(pa.uint8()) if field.kind == BITS else column
                 source = values.buffers()[1].address + values.offset * _width(field.kind)
-                mask = 0 if valid is None else _address(valid)
+                mask = 0 if valid is None else rowloops.address(valid)
                 rowloops.put(source, _width(field.kind), count, base, self.stride, field.offset, mask)
         return Section(data, heap_size, len(nested))
 
@@ -129,6 +129,15 @@ class Layout:
             return b""
         columns = [rows.column(column) for column in self.nested]
         return pa.RecordBatch.from_arrays(columns, schema=self._nested_schema).serialize()
+
+    def heap_range(self, section: Bytes, first: int, last: int) -> tuple[int, int]:
+        """Where in the heap the texts of these records lie: they are in the order of the records."""
+        if not self._texts:
+            return 0, 0
+        start = first * self.stride + self._texts[0].offset
+        end = last * self.stride + self._texts[-1].offset
+        place, length = section[end : end + 8].view(np.uint32).tolist()
+        return int(section[start : start + 4].view(np.uint32)[0]), place + length
 
     def take(self, base: int, count: int, heap_size: int, rows: RowIds, nested: pa.Buffer | None) -> pa.RecordBatch:
         """Some of the `count` rows of the section at address `base`, as columns of their own.
@@ -172,11 +181,6 @@ def _kind(type_: pa.DataType) -> int | None:
 def _width(kind: int) -> int:
     """Bytes in a record."""
     return {BITS: 1, TEXT: 8}.get(kind, kind)
-
-
-def _address(array: npt.NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _valid_bytes(column: pa.Array) -> Bytes | None:

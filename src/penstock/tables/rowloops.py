@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.tables.native import (
     ADDRESS,
+    EXTENT,
     I64S,
     I64S_OUT,
     SIZE,
@@ -40,6 +41,12 @@ BAD_ROW, BAD_HEAP, TOO_LONG = -1, -2, -3
 _BLOCK = 128
 
 
+def address(array: np.typing.NDArray[Any]) -> int:
+    """Where an array's bytes begin."""
+    place: int = array.__array_interface__["data"][0]
+    return place
+
+
 @helper
 def _copy(source: Any, target: Any, length: Any) -> None:
     at = np.uint64(0)
@@ -65,6 +72,16 @@ def _bitmap(base: Any, stride: Any, rows: Any, first: Any, last: Any, mask: Any,
     if last & 7:
         store8(at, byte)
     return ones
+
+
+@native(I64S, returns=EXTENT)
+def extent(rows: Any) -> Any:
+    """The smallest and largest of at least one row number, and whether they are ascending."""
+    low, high, ascending = rows[0], rows[0], True
+    for i in range(1, len(rows)):
+        ascending &= rows[i] >= rows[i - 1]
+        low, high = min(low, rows[i]), max(high, rows[i])
+    return low, high, ascending
 
 
 @helper

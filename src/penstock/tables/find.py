@@ -1,0 +1,56 @@
+"""From a path to a table: Parquet or prepared, or an error that says what the path is instead."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.errors import BadOption, UnreadableTable
+from penstock.tables import manifest
+from penstock.tables.base import Table
+from penstock.tables.parquet import ParquetTable
+from penstock.tables.prepared import PreparedTable
+
+
+def table(path: str | os.PathLike[str], *, key: str | Sequence[str]) -> Table:
+    """The table at `path`, to be joined by `key` (one column or several).
+
+    A Parquet file, a directory of them, or what `prepare` wrote. Only footers or the manifest are read. Raises
+    `UnreadableTable`, `UnknownColumn`, `UnsupportedType` or `BadOption`, each saying what to do.
+    """
+    columns = (key,) if isinstance(key, str) else tuple(key)
+    if not columns or len(set(columns)) != len(columns):
+        raise BadOption(f"key={key!r} is no key.", do="Name one column, or a list of different columns.")
+    where = local(path)
+    try:
+        if manifest.is_prepared(where):
+            return PreparedTable.plan(str(where), columns)
+        return ParquetTable.plan(str(where), columns)
+    except PermissionError as error:
+        what = f"{error.filename or where} may not be read."
+        raise UnreadableTable(what, do="Give the user of this process the right to read it.") from error
+
+
+def local(path: str | os.PathLike[str]) -> Path:
+    """The absolute local path, which must exist."""
+    text = os.fspath(path)
+    if text.startswith("file:"):
+        text = "/" + text.removeprefix("file:").lstrip("/")
+    if "://" in text:
+        raise UnreadableTable(
+            f"{text} is not a local path.",
+            why="Workers read the table's pages themselves, from a file system they all share.",
+            do="Give a path on a local or mounted file system.",
+        )
+    where = Path(text).expanduser().absolute()
+    if not where.exists():
+        beside = [entry.name for entry in where.parent.iterdir()] if where.parent.is_dir() else []
+        near = difflib.get_close_matches(where.name, beside, n=3, cutoff=0.5)
+        raise UnreadableTable(
+            f"{where} does not exist.",
+            why=f"{where.parent} has {' and '.join(repr(name) for name in near)}." if near else "",
+            do="Check the path; the workers must see it too.",
+        )
+    return where

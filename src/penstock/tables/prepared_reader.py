@@ -1,0 +1,228 @@
+"""Reads pages of a prepared table: hashes by one read, rows by reading what lies around them and a gather.
+
+Why reads and no memory map: a page that was read into one buffer, used again and again, is in the processor's cache
+when its rows are gathered. Mapping it costs more than copying it (page tables are filled and emptied again), counts as
+resident memory and as address space, and turns a file that is cut short into a dead process instead of an error.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import UnreadableTable
+from penstock.tables import files, manifest, rowloops
+from penstock.tables.base import Page, PageReader
+from penstock.tables.manifest import HASHES, Spot
+from penstock.tables.records import Layout
+
+if TYPE_CHECKING:
+    from penstock.tables.base import Hashes, RowIds
+    from penstock.tables.prepared import PreparedTable
+
+#: Rows further apart than this are read one by one: about what can be copied in the time of one more read.
+_GAP = 16 << 10
+
+
+class PreparedReader(PageReader):
+    """Reads hashes and rows of one version.
+
+    Guarantees
+        Sizes are checked when a file is opened and around every read, checksums of hashes when a page is first used.
+        The rows of a page are checked too, when first used, unless the file has the modification time that `prepare`
+        noted; and again whenever a file was touched. Anything else than the planned bytes is `TableChanged`.
+    State and cost
+        The hashes of one page, the rows of one page, two open files. Rows that lie close are read together, others
+        alone.
+    """
+
+    def __init__(self, table: PreparedTable) -> None:
+        self._table = table
+        self._layout = Layout(table.fields, table.nullable)
+        self._starts = [0, *accumulate(8 * spot.rows for spot in table.spots)]
+        self._words = np.empty(0, np.uint64)
+        self._bytes = np.empty(0, np.uint8)
+        self._hashes = _File(table, HASHES)
+        self._rows: _File | None = None
+
+    def hashes(self, page: Page) -> Hashes:
+        """The hash of every row's key; the array is overwritten by the next call."""
+        if len(self._words) < page.rows:
+            self._words = np.empty(page.rows, np.uint64)
+        out = self._words[: page.rows]
+        data = out.view(np.uint8).data
+        spot = self._table.spots[page.index]
+        file = self._hashes
+        while True:
+            stamp = file.ensure()
+            file.read(data, self._starts[page.index])
+            if file.is_new(page.index):
+                file.check(page.index, data, spot.hash_crc)
+            if file.steady(stamp):
+                return out
+
+    def take(self, page: Page, rows: RowIds) -> pa.RecordBatch:
+        """The given rows, gathered from their records."""
+        spot = self._table.spots[page.index]
+        rows = np.ascontiguousarray(rows, np.int64)
+        if len(self._bytes) < spot.size:
+            self._bytes = np.zeros(spot.size, np.uint8)
+        room = self._bytes[: spot.size]
+        file = self._rows_file(spot)
+        while True:
+            stamp = file.ensure()
+            if not file.trusted and file.is_new(page.index):
+                file.read(room.data, spot.offset)
+                file.check(page.index, room.data, spot.rows_crc)
+            else:
+                self._fill(file, spot, room, rows)
+            nested = pa.py_buffer(room[spot.size - spot.nested :]) if spot.nested else None
+            try:
+                batch = self._layout.take(rowloops.address(room), spot.rows, spot.heap, rows, nested)
+            except (ValueError, pa.ArrowException) as error:
+                raise file.damaged(page.index) from error
+            if file.steady(stamp):
+                return batch
+
+    def close(self) -> None:
+        """Let go of files and buffers."""
+        self._hashes.close()
+        if self._rows is not None:
+            self._rows.close()
+        self._rows = None
+        self._words, self._bytes = np.empty(0, np.uint64), np.empty(0, np.uint8)
+
+    def _rows_file(self, spot: Spot) -> _File:
+        name = manifest.rows_file(spot.file)
+        if self._rows is None or self._rows.name != name:
+            if self._rows is not None:
+                self._rows.close()
+            self._rows = _File(self._table, name)
+        return self._rows
+
+    def _fill(self, file: _File, spot: Spot, room: np.typing.NDArray[np.uint8], rows: RowIds) -> None:
+        """Read what the gather will touch, each byte to its own place in the page; the rest stays as it was."""
+        stride = self._layout.stride
+        heap = spot.rows * stride
+        for first, last in self._runs(spot, rows):
+            file.read(room[first * stride : (last + 1) * stride].data, spot.offset + first * stride)
+            start, end = self._layout.heap_range(room, first, last)
+            if 0 <= start < end <= spot.heap:
+                # As far as the gather may look, which is a little beyond the last text.
+                end = min(end + rowloops.SLACK, spot.heap + rowloops.SLACK)
+                file.read(room[heap + start : heap + end].data, spot.offset + heap + start)
+        if spot.nested:
+            at = spot.size - spot.nested
+            file.read(room[at:].data, spot.offset + at)
+
+    def _runs(self, spot: Spot, rows: RowIds) -> list[tuple[int, int]]:
+        """The first and last rows of stretches without a wide gap."""
+        if not len(rows):
+            return []
+        low, high, ascending = rowloops.extent(rows)
+        if low < 0 or high >= spot.rows:
+            raise IndexError(f"row {low if low < 0 else high} of a page of {spot.rows}")
+        gap = _GAP * spot.rows // spot.size + 1
+        if (high - low) // len(rows) < gap:
+            return [(low, high)]
+        wanted = rows if ascending else np.unique(rows)
+        ends = np.flatnonzero(np.diff(wanted) > gap)
+        firsts = wanted[np.concatenate([[0], ends + 1])]
+        lasts = wanted[np.concatenate([ends, [len(wanted) - 1]])]
+        return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+class _File:
+    """One file of a prepared table: open, and verified against the manifest."""
+
+    def __init__(self, table: PreparedTable, name: str) -> None:
+        self.name = name
+        self.path = str(Path(table.path) / name)
+        self._table = table
+        self._size, self._noted = next((size, noted) for file, size, noted in table.sizes if file == name)
+        self._descriptor = -1
+        self._stamp: files.Stamp | None = None
+        self._seen: set[int] = set()
+        #: Whether the file is just as `prepare` left it.
+        self.trusted = False
+
+    def ensure(self) -> files.Stamp:
+        """Open the file that has the name now, if it is not open already, and see that it can be the planned one."""
+        now = self._look()
+        if now == self._stamp:
+            return now
+        self.close()
+        self._check_manifest()
+        if now.size != self._size:
+            raise files.changed(self.path, f"has {now.size:,} bytes now and had {self._size:,}")
+        try:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise files.changed(self.path, f"cannot be opened any more: {error.strerror}") from error
+        self._stamp = now
+        self.trusted = now.modified == self._noted
+        return now
+
+    def steady(self, stamp: files.Stamp) -> bool:
+        """Whether the file is still the one it was; if not, it is to be opened anew."""
+        if self._look() == stamp:
+            return True
+        self.close()
+        return False
+
+    def read(self, into: memoryview, offset: int) -> None:
+        """Fill an array from a place in the file."""
+        try:
+            got = os.preadv(self._descriptor, [into], offset)
+            while got < len(into):
+                more = os.preadv(self._descriptor, [into[got:]], offset + got)
+                if more == 0:
+                    raise files.changed(self.path, "was cut short")
+                got += more
+        except OSError as error:
+            raise files.changed(self.path, f"cannot be read any more: {error.strerror}") from error
+
+    def is_new(self, page: int) -> bool:
+        """Whether a page was not yet checked since the file was opened."""
+        return page not in self._seen
+
+    def check(self, page: int, data: memoryview, checksum: int) -> None:
+        """Compare a page's bytes with the manifest, once."""
+        if zlib.crc32(data) != checksum:
+            raise self.damaged(page)
+        self._seen.add(page)
+
+    def damaged(self, page: int) -> Exception:
+        """The error for bytes that are not those of the manifest."""
+        return files.changed(self.path, f"is damaged: page {page} is not what was written")
+
+    def close(self) -> None:
+        """Let go of the file; what was checked is to be checked again."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+        self._stamp = None
+        self._seen.clear()
+
+    def _look(self) -> files.Stamp:
+        try:
+            return files.stamp(self.path)
+        except FileNotFoundError as error:
+            raise files.changed(self.path, "is gone") from error
+        except OSError as error:
+            raise files.changed(self.path, f"cannot be reached: {error.strerror}") from error
+
+    def _check_manifest(self) -> None:
+        path = Path(self._table.path)
+        try:
+            _, digest, _ = manifest.load(path)
+        except UnreadableTable as error:
+            raise files.changed(path / manifest.NAME, "cannot be read any more") from error
+        if digest != self._table.digest:
+            raise files.changed(path, "was prepared anew and is another version now")
