@@ -7,44 +7,55 @@ result twice or never.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import types as pt
+
+Numbers = npt.NDArray[np.int64]
+Sizes = npt.NDArray[np.float64]
 
 
 def measure(rows: pa.RecordBatch) -> float:
     """Bytes of the rows, in exact eighths: additive over any cut, equal for any order."""
-    return sum(_column(column) for column in rows.columns)
+    begin, end = np.zeros(1, np.int64), np.full(1, rows.num_rows, np.int64)
+    return float(sum(float(_extents(column, begin, end)[0]) for column in rows.columns))
 
 
-def _column(column: pa.Array) -> float:
-    kind, count = column.type, len(column)
-    valid = count / 8
-    if pa.types.is_struct(kind):
-        return valid + sum(_column(child) for child in column.flatten())
-    if pa.types.is_map(kind):
-        begin, length = _extent(column.offsets)
-        keys, items = column.keys.slice(begin, length), column.items.slice(begin, length)
-        return valid + 4 * count + _column(keys) + _column(items)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        begin, length = _extent(column.offsets)
-        return valid + 4 * count + _column(column.values.slice(begin, length))
+def widths(rows: pa.RecordBatch, numbers: Numbers) -> Sizes:
+    """Bytes of each of the rows with these numbers: `measure` of it alone. Looks at no other row."""
+    total = np.zeros(len(numbers))
+    for column in rows.columns:
+        total += _extents(column, numbers, numbers + 1)
+    return total
+
+
+def fixed_width(schema: pa.Schema) -> bool:
+    """Whether every row has the same width."""
+    return not any(_is_text(field.type) or pt.is_nested(field.type) for field in schema)
+
+
+def _extents(column: pa.Array, begin: Numbers, end: Numbers) -> Sizes:
+    """Bytes of the values from each `begin` up to its `end`."""
+    kind = column.type
+    count = (end - begin).astype(np.float64)
+    if not len(column) or pt.is_null(kind):
+        return count / 8
+    if pt.is_struct(kind):
+        return count / 8 + sum(_extents(column.field(i), begin, end) for i in range(kind.num_fields))
     if _is_text(kind):
         # String offsets are no property of the array in Arrow's Python face; its second buffer holds them.
-        width = np.int64 if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) else np.int32
-        offsets = np.frombuffer(column.buffers()[1], width)[column.offset :] if count else np.zeros(1, width)
-        return valid + 4 * count + int(offsets[count] - offsets[0])
-    if pa.types.is_null(kind):
-        return valid
-    return valid + count * kind.bit_width / 8
+        wide = pt.is_large_string(kind) or pt.is_large_binary(kind)
+        offsets: Any = np.frombuffer(column.buffers()[1], np.int64 if wide else np.int32)[column.offset :]
+        return count * 4.125 + offsets[end] - offsets[begin]
+    if pt.is_map(kind) or pt.is_list(kind) or pt.is_large_list(kind):
+        offsets = column.offsets.to_numpy().astype(np.int64, copy=False)
+        parts: tuple[Any, ...] = (column.keys, column.items) if pt.is_map(kind) else (column.values,)
+        return count * 4.125 + sum(_extents(part, offsets[begin], offsets[end]) for part in parts)
+    return count * ((1 + kind.bit_width) / 8)
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind)
-    )
-
-
-def _extent(offsets: pa.Array) -> tuple[int, int]:
-    begin = offsets[0].as_py() if len(offsets) else 0
-    return begin, (offsets[-1].as_py() - begin if len(offsets) else 0)
+    return bool(pt.is_string(kind) or pt.is_binary(kind) or pt.is_large_string(kind) or pt.is_large_binary(kind))

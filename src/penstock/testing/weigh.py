@@ -95,7 +95,8 @@ class WeighingHost(Host):
 
 def _reach(roots: Iterable[object], known: Mapping[Identity, object]) -> Iterator[tuple[Identity, object, int]]:
     """Everything that can be reached, once each: identity, object, bytes of its own."""
-    seen: set[Identity] = set()
+    # Objects are kept, not their identities alone: Arrow makes new ones on asking, and another may come to have its place.
+    seen: dict[Identity, object] = {}
     todo = list(roots)
     while todo:
         thing = todo.pop()
@@ -105,9 +106,16 @@ def _reach(roots: Iterable[object], known: Mapping[Identity, object]) -> Iterato
         identity = ("object", id(thing)) if memory is None else ("memory", memory[0])
         if identity in seen or identity in known:
             continue
-        seen.add(identity)
-        yield identity, thing, sys.getsizeof(thing, 0) if memory is None else memory[1]
+        seen[identity] = thing
+        yield identity, thing, _own_size(thing) if memory is None else memory[1]
         todo += _parts(thing)
+
+
+def _own_size(thing: Any) -> int:
+    """Bytes of the object alone; Arrow's say `nbytes` too, and their buffers are counted where they are reached."""
+    if isinstance(thing, pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table):
+        return int(object.__sizeof__(thing))
+    return sys.getsizeof(thing, 0)
 
 
 def _memory(thing: Any) -> tuple[int, int] | None:

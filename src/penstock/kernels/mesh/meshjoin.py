@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import KernelFault, MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Changes, Emission, Kernel, Metric
+from penstock.kernels.measure import fixed_width, widths
 from penstock.kernels.mesh.index import BYTES_PER_ROW, Cursor, probe, sift
 from penstock.kernels.mesh.window import Packet, Window, cost, gather_pieces
 from penstock.tables.base import Page, Table
@@ -79,6 +80,7 @@ class MeshJoin(Kernel):
         self._carried = [name for name in table.schema.names if name not in table.key]
         self.channels = {RESULTS: results_schema(schema, table), SET_ASIDE: SET_ASIDE_SCHEMA}
         self.budget = budget
+        self._fixed_width = fixed_width(self.channels[RESULTS])
         self._reserve = reserve(self._pages)
         self._room = budget - self._reserve
         if self._room < LEAST_WINDOW:
@@ -117,7 +119,7 @@ class MeshJoin(Kernel):
                 if waiting.num_rows and not opened and not self._window:
                     if self._counts_rows:
                         yield self._too_large(waiting.slice(0, 1))
-                    waiting = waiting.slice(1)
+                    waiting, overflowed = waiting.slice(1), True
                 elif waiting.num_rows:
                     self._close(opened)
                     opened, opened_cost, overflowed = [], 0.0, True
@@ -278,8 +280,27 @@ class MeshJoin(Kernel):
         return int(min(max(_SLICE_BYTES / each, 16), _SLICE_ROWS))
 
     def _join(self, page: Page, page_rows: np.ndarray, window_rows: np.ndarray) -> Iterator[Emission]:
-        rows = self._window.take(window_rows)
-        partners = self._reader.take(page, page_rows)
+        # The pairs come in the order of the page's rows. A row that meets many is read once: as often as it is met, one
+        # wide value could take any amount of memory.
+        first = np.flatnonzero(np.diff(page_rows, prepend=-1))
+        partners = self._reader.take(page, page_rows[first])
+        met = np.repeat(np.arange(len(first)), np.diff(first, append=len(page_rows)))
+        for begin, end in self._slices(partners, met, window_rows):
+            yield from self._emit(self._window.take(window_rows[begin:end]), _pick(partners, met[begin:end]))
+
+    def _slices(self, partners: pa.RecordBatch, met: np.ndarray, window_rows: np.ndarray) -> Iterator[tuple[int, int]]:
+        """The pairs in runs whose results take up about `_SLICE_BYTES`, whatever the mean of their widths says."""
+        if self._fixed_width:
+            yield 0, len(met)
+            return
+        ends = np.cumsum(widths(partners, met) + self._window.widths(window_rows))
+        begin, done = 0, 0.0
+        while begin < len(met):
+            end = max(int(np.searchsorted(ends, done + _SLICE_BYTES, side="right")), begin + 1)
+            yield begin, end
+            begin, done = end, float(ends[end - 1])
+
+    def _emit(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Iterator[Emission]:
         same = equal_keys([rows.column(name) for name in self._on], [partners.column(name) for name in self._table.key])
         columns = [*rows.columns, *(partners.column(name) for name in self._carried)]
         joined = pa.RecordBatch.from_arrays(columns, schema=self.channels[RESULTS])
@@ -330,6 +351,13 @@ def results_schema(stream: pa.Schema, table: Table) -> pa.Schema:
 def rows_in(budget: int, pages: Sequence[Page], row_bytes: int) -> int:
     """How many rows of this size a window under this budget holds: what one pass over the table is shared by."""
     return max((budget - reserve(pages)) // (row_bytes + BYTES_PER_ROW), 0)
+
+
+def _pick(rows: pa.RecordBatch, numbers: np.ndarray) -> pa.RecordBatch:
+    """The rows with these numbers, which ascend; without a copy where each comes once."""
+    first, count = int(numbers[0]), len(numbers)
+    once = numbers[-1] - first == count - 1 and bool(np.all(np.diff(numbers) == 1))
+    return rows.slice(first, count) if once else rows.take(pa.array(numbers))
 
 
 def _write(pieces: Sequence[pa.RecordBatch]) -> pa.Buffer:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.measure import measure
+from penstock.kernels.measure import Sizes, measure, widths
 from penstock.kernels.mesh.index import BYTES_PER_ROW, I64, U64, Index, build
 from penstock.tables.keys import hash_keys
 
@@ -139,3 +139,12 @@ class Window:
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         return pa.concat_batches(taken).take(pa.array(back))
+
+    def widths(self, rows: I64) -> Sizes:
+        """Bytes of each of the given rows of the index."""
+        piece = np.searchsorted(self._starts, rows, side="right") - 1
+        found = np.empty(len(rows))
+        for number in np.unique(piece):
+            here = np.flatnonzero(piece == number)
+            found[here] = widths(self._pieces[number], rows[here] - self._starts[number])
+        return found

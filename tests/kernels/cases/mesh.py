@@ -1,0 +1,141 @@
+"""MESHJOIN over every kind of key: wide and tight windows, one page a step or all, plain Parquet and prepared.
+
+The tight window has room for two or three rows: most steps overflow and go round the table several times, and some rows
+are too large for it altogether.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Portion
+from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, MeshJoin, least_budget
+from penstock.tables import Table, table
+from penstock.testing import assert_same_rows
+from penstock.testing.conformance import Case, register, side_of
+from penstock.testing.strategies import KEY_KINDS, cuts, key_names, table_schema, tables
+
+CARRIED = pa.schema([("name", pa.string()), ("price", pa.decimal128(12, 2))])
+NARROW = pa.schema([("v", pa.int64())])
+WIDE = pa.schema([("v", pa.int64()), ("pad", pa.binary())])
+#: Some fit a dozen times, some twice, one exactly not at all.
+PADS = [b"", b"x" * 5_000, b"y" * 25_000, b"z" * 40_000, b"!" * LEAST_WINDOW]
+SCRATCH = tempfile.TemporaryDirectory(prefix="penstock-mesh-cases-")
+
+
+@dataclass(frozen=True)
+class MeshPlan:
+    """A table as rows, how they are cut into pages, and how the kernel is to go about it."""
+
+    kind: str
+    rows: pa.Table = field(compare=False, repr=False)
+    shown: str = field(init=False)
+    page: int = 1_000
+    pages_per_step: int | None = None
+    prepared: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shown", repr(self.rows.to_pydict()))
+
+    @property
+    def table(self) -> Table:
+        """As stored."""
+        return stored(self)
+
+
+@lru_cache(maxsize=4096)
+def stored(plan: MeshPlan) -> Table:
+    """The plan's table on disk, in two files of row groups of `page` rows."""
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH.name))
+    half = plan.rows.num_rows // 2
+    for number, part in enumerate([plan.rows.slice(0, half), plan.rows.slice(half)]):
+        pq.write_table(part, folder / f"{number}.parquet", row_group_size=plan.page)
+    return table(folder, key=key_names(plan.kind))
+
+
+@st.composite
+def plans(draw: DrawFn) -> MeshPlan:
+    kind = draw(st.sampled_from(KEY_KINDS))
+    rows = draw(tables(kind, CARRIED, max_rows=8))
+    return MeshPlan(
+        kind, rows, page=draw(st.sampled_from([1, 3, 1_000])), pages_per_step=draw(st.sampled_from([None, 1, 2]))
+    )
+
+
+def make(plan: MeshPlan, payload: pa.Schema) -> MeshJoin:
+    return MeshJoin(
+        table_schema(plan.kind, payload),
+        plan.table,
+        on=key_names(plan.kind),
+        budget=budget(plan),
+        pages_per_step=plan.pages_per_step,
+    )
+
+
+def budget(plan: MeshPlan) -> int:
+    return least_budget(plan.table.pages)
+
+
+@st.composite
+def arrivals(draw: DrawFn, kind: str, payload: pa.Schema) -> list[Portion]:
+    rows = draw(tables(kind, NARROW, max_rows=12))
+    if "pad" in payload.names:
+        pads = draw(st.lists(st.sampled_from(PADS), min_size=rows.num_rows, max_size=rows.num_rows))
+        rows = rows.append_column("pad", pa.array(pads, pa.binary()))
+    return [Portion(0, piece) for piece in draw(cuts(rows))]
+
+
+def twin(plan: MeshPlan, portions: Sequence[Portion], payload: pa.Schema) -> dict[str, pa.Table]:
+    """Every row of the stream beside every row of the table with an equal key that is nowhere NULL."""
+    names = key_names(plan.kind)
+    ours = side_of(portions, 0, table_schema(plan.kind, payload)).to_pylist()
+    fits = [row for row in ours if len(row.get("pad", b"")) < LEAST_WINDOW or any(row[n] is None for n in names)]
+    joined = [
+        row | {name: partner[name] for name in CARRIED.names}
+        for row in fits
+        for partner in plan.rows.to_pylist()
+        if all(row[n] is not None and row[n] == partner[n] for n in names)
+    ]
+    aside = [{"reason": "", "source": "", "raw": str(row["v"])} for row in ours if row not in fits]
+    schema = pa.schema([*table_schema(plan.kind, payload), *CARRIED])
+    return {
+        RESULTS: pa.Table.from_pylist(joined, schema=schema),
+        SET_ASIDE: pa.Table.from_pylist(aside, schema=SET_ASIDE_SCHEMA),
+    }
+
+
+def agree(plan: MeshPlan, got: dict[str, pa.Table], want: dict[str, pa.Table]) -> None:
+    """The same results; as many rows set aside, each with a reason."""
+    assert_same_rows(got[RESULTS], want[RESULTS])
+    assert got[SET_ASIDE].num_rows == want[SET_ASIDE].num_rows
+    assert all("larger than" in reason for reason in got[SET_ASIDE].column("reason").to_pylist())
+
+
+def case(name: str, payload: pa.Schema, drawn: SearchStrategy[MeshPlan]) -> None:
+    register(
+        Case(
+            name,
+            MeshJoin,
+            plans=drawn,
+            make=lambda plan: make(plan, payload),
+            inputs=lambda plan: arrivals(plan.kind, payload),
+            twin=lambda plan, portions: twin(plan, portions, payload),
+            budget=budget,
+            agree=agree,
+            bulk_rows=300 if payload is WIDE else 10_000,
+            bulk_portion=10 if payload is WIDE else 100,
+        )
+    )
+
+
+case("mesh join, narrow rows", NARROW, plans())
+case("mesh join, rows as wide as the window", WIDE, plans())

@@ -1,0 +1,204 @@
+"""What MESHJOIN promises beside the five questions: slices, waiting, cycles, divisions of the work, reruns."""
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import MemoryTooSmall, StateDamaged
+from penstock.kernels.contract import RESULTS, SET_ASIDE, Portion
+from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, STEPS_PER_CYCLE, MeshJoin, least_budget
+from penstock.plan.join_table import JoinTablePlan
+from penstock.tables import table
+from penstock.tables.keys import hash_keys, slot_of
+from penstock.testing import Host, assert_same_rows, bag, shuffled
+
+STREAM = pa.schema([("id", pa.int64()), ("k", pa.int64())])
+#: A slice of results and what stands beside it for a moment.
+SLICE = 6 << 20
+
+
+def stored(folder, rows, page=1_000):
+    folder.mkdir(exist_ok=True)
+    pq.write_table(rows, folder / "a.parquet", row_group_size=page)
+    return table(folder, key="k")
+
+
+def numbered(keys, first=0):
+    keys = np.asarray(keys, np.int64)
+    return pa.table({"id": pa.array(np.arange(first, first + len(keys))), "k": pa.array(keys)})
+
+
+def join(stream, rows):
+    """DuckDB's join, as the judge."""
+    return duckdb.sql("SELECT s.*, r.* EXCLUDE k FROM stream s JOIN rows r USING (k)").to_arrow_table()
+
+
+def mesh(over, **options):
+    budget = options.pop("budget", least_budget(over.pages) + (1 << 20))
+    return Host(lambda: MeshJoin(STREAM, over, on=["k"], budget=budget, **options), budget=budget)
+
+
+@pytest.mark.parametrize("text", ["", "a longer text that every row carries" * 3])
+def test_hot_keys_leave_in_bounded_slices(tmp_path, text):
+    rows = pa.table({"k": [7] * 3_000, "n": range(3_000), "t": [text] * 3_000})
+    host = mesh(stored(tmp_path / "t", rows))
+    sizes = [e.rows.nbytes for e in [*host.step(numbered([7] * 700)), *host.drain()]]
+    assert host.rows[RESULTS] == 2_100_000
+    assert max(sizes) <= SLICE
+    assert host.peak <= host.budget
+
+
+@pytest.mark.parametrize("side", ["stream", "table"])
+def test_one_wide_value_that_meets_many_rows_leaves_in_bounded_slices(tmp_path, side):
+    """The widths are far from their mean, so a mean says nothing of what a slice will hold."""
+    wide, narrow = ["x" * 300_000], ["y"]
+    schema = pa.schema([("k", pa.int64()), ("pad", pa.string())])
+    few = pa.table({"k": [1, *range(100, 3_000)], "pad": wide + narrow * 2_900}, schema=schema)
+    many = pa.table({"k": [1] * 2_000, "pad": ["z"] * 2_000}, schema=schema)
+    stream, rows = (few, many) if side == "stream" else (many, few)
+    over = stored(tmp_path / "t", rows.rename_columns(["k", "name"]))
+    budget = least_budget(over.pages) + (4 << 20)
+    host = Host(lambda: MeshJoin(schema, over, on=["k"], budget=budget), budget=budget)
+    sizes = [e.rows.nbytes for e in [*host.step(stream), *host.drain()]]
+    assert host.rows[RESULTS] == 2_000
+    assert max(sizes) <= SLICE
+
+
+def test_a_step_larger_than_the_window_goes_round_several_times(tmp_path):
+    rng = np.random.default_rng(5)
+    rows = pa.table({"k": rng.integers(0, 5_000, 4_000), "n": np.arange(4_000)})
+    over = stored(tmp_path / "t", rows, page=500)
+    host = mesh(over, budget=least_budget(over.pages))
+    stream = numbered(rng.integers(0, 6_000, 20_000))
+    host.step(stream)
+    assert host.kernel.metrics()["cycles"] >= 20_000 * 25 / LEAST_WINDOW - 1
+    assert not host.kernel.pending(), "after an overflow nothing may be left waiting"
+    assert_same_rows(host.results()[RESULTS], join(stream, rows))
+    assert host.peak <= host.budget
+
+
+@pytest.mark.parametrize("pages_per_step", [None, 1, 3])
+def test_a_row_waits_for_one_cycle_at_the_most(tmp_path, pages_per_step):
+    rows = pa.table({"k": np.arange(2_000), "n": np.arange(2_000)})
+    over = stored(tmp_path / "t", rows, page=100)
+    host = mesh(over, pages_per_step=pages_per_step)
+    host.step(numbered([3]))
+    waited = 1
+    while host.kernel.pending():
+        host.step(numbered([]))
+        waited += 1
+    assert waited == (STEPS_PER_CYCLE if pages_per_step is None else -(-20 // pages_per_step)) - (
+        # 20 pages in steps of three: the eighth step of the default finds nothing left to do.
+        1 if pages_per_step is None else 0
+    )
+    assert host.rows[RESULTS] == 1
+
+
+@pytest.mark.parametrize("waiting", [0, 1])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_step_run_again_in_another_order_emits_the_same_bag(tmp_path, seed, waiting):
+    """Also where some of its rows are too large for the window, wherever in the step they come."""
+    schema = pa.schema([("k", pa.int64()), ("pad", pa.binary())])
+    rows = pa.table({"k": np.arange(40) % 8, "n": np.arange(40)})
+    over = stored(tmp_path / "t", rows, page=10)
+    budget = least_budget(over.pages)
+    rng = np.random.default_rng(seed)
+    pads = [b"!" * LEAST_WINDOW if wide else b"" for wide in rng.random(6) < 0.3]
+    step = pa.table({"k": rng.integers(0, 8, 6), "pad": pa.array(pads, pa.binary())}, schema=schema)
+    emitted = []
+    for order in range(5):
+        host = Host(lambda: MeshJoin(schema, over, on=["k"], budget=budget, pages_per_step=1), budget=budget)
+        host.step(pa.table({"k": [1] * waiting, "pad": [b"waits"] * waiting}, schema=schema))
+        out = host.step(shuffled(order)([Portion(0, batch) for batch in step.to_batches()]))
+        emitted.append({c: bag(_all(out, c, host)) for c in (RESULTS, SET_ASIDE)})
+    assert all(one == emitted[0] for one in emitted)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 5])
+@pytest.mark.parametrize("division", ["pages"])
+def test_slots_share_the_work_and_none_of_the_results(tmp_path, division, slots):
+    rng = np.random.default_rng(slots)
+    rows = pa.table({"k": rng.integers(0, 300, 900), "n": np.arange(900)})
+    over = stored(tmp_path / "t", rows, page=250)
+    plan = JoinTablePlan.checked(STREAM, over, on=("k",), memory=64 << 20, slots=slots, division=division)
+    stream = numbered(rng.integers(0, 400, 1_000))
+    owner = slot_of(hash_keys([stream.column("k").combine_chunks()]), slots)
+    parts, counted = [], 0.0
+    for slot in range(slots):
+        host = Host(lambda slot=slot: plan.make(slot))
+        host.step(stream if division == "pages" else stream.filter(pa.array(owner == slot)))
+        counted += host.kernel.metrics()["rows_in"]
+        host.drain()
+        parts.append(host.results()[RESULTS])
+    assert_same_rows(pa.concat_tables(parts), join(stream, rows))
+    assert counted == 1_000, "rows are counted once, whoever holds them"
+
+
+def test_an_empty_table_joins_nothing_and_keeps_nothing(tmp_path):
+    over = stored(tmp_path / "t", pa.table({"k": pa.array([], pa.int64()), "n": pa.array([], pa.int64())}))
+    host = mesh(over)
+    assert host.step(numbered(range(1_000))) == []
+    assert not host.kernel.pending()
+    assert not host.store.chunks
+
+
+def test_rows_that_wait_refuse_another_version_of_the_table(tmp_path):
+    old = stored(tmp_path / "t", pa.table({"k": np.arange(100), "n": np.arange(100)}), page=10)
+    host = mesh(old, pages_per_step=1)
+    host.step(numbered([5]))
+    new = stored(tmp_path / "t", pa.table({"k": np.arange(100), "n": np.arange(100) + 1}), page=10)
+    later = mesh(new, pages_per_step=1)
+    later.store = host.store
+    with pytest.raises(StateDamaged, match="another version"):
+        later.step(numbered([6]))
+
+
+def test_nothing_waiting_takes_up_the_new_version(tmp_path):
+    old = stored(tmp_path / "t", pa.table({"k": np.arange(100), "n": np.arange(100)}), page=10)
+    host = mesh(old)
+    host.step(numbered([5]))
+    host.drain()
+    new = stored(tmp_path / "t", pa.table({"k": np.arange(50), "n": np.arange(50) + 1}), page=10)
+    later = mesh(new)
+    later.store = host.store
+    assert later.run([numbered([5])])[RESULTS].column("n").to_pylist() == [6]
+
+
+def test_the_counts_add_up(tmp_path):
+    """Every row that came is joined, unmatched, without a key, set aside, or waiting."""
+    schema = pa.schema([("k", pa.int64()), ("pad", pa.binary())])
+    rows = pa.table({"k": np.arange(50), "n": np.arange(50)})
+    over = stored(tmp_path / "t", rows, page=10)
+    budget = least_budget(over.pages)
+    host = Host(lambda: MeshJoin(schema, over, on=["k"], budget=budget, pages_per_step=1), budget=budget)
+    keys = [*range(40, 60), None, None, 3, 3]
+    pads = [b""] * 22 + [b"!" * LEAST_WINDOW, b""]
+    totals = dict.fromkeys(("rows_in", "rows_without_key", "rows_set_aside", "rows_out"), 0.0)
+    arrived = pa.table({"k": keys, "pad": pads}, schema=schema)
+    for step in (arrived.slice(0, 5), None, arrived.slice(5), None):
+        if step is None and not host.kernel.pending():
+            continue
+        emitted = host.tick() if step is None else host.step(step)
+        metrics = host.kernel.metrics()
+        assert metrics["rows_out"] == sum(e.rows.num_rows for e in emitted if e.channel == RESULTS)
+        totals = {name: value + metrics[name] for name, value in totals.items()}
+    assert totals == {"rows_in": 24, "rows_without_key": 2, "rows_set_aside": 1, "rows_out": 11}
+    assert metrics["rows_waiting"] == 0
+    assert host.rows[RESULTS] == 11
+    assert host.rows[SET_ASIDE] == 1
+
+
+def test_a_budget_below_the_least_is_refused(tmp_path):
+    over = stored(tmp_path / "t", pa.table({"k": [1], "n": [1]}))
+    least = least_budget(over.pages)
+    MeshJoin(STREAM, over, on=["k"], budget=least)
+    with pytest.raises(MemoryTooSmall, match=str(least)):
+        MeshJoin(STREAM, over, on=["k"], budget=least - 1)
+
+
+def _all(emissions, channel, host):
+    return pa.Table.from_batches(
+        [e.rows for e in emissions if e.channel == channel], schema=host.kernel.channels[channel]
+    )
