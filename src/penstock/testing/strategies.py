@@ -66,8 +66,10 @@ def tables(
         keys = st.just(())
         schema = others = what
     rest = st.tuples(*(values(f.type, nulls=nulls and f.nullable) for f in others))
+    # The size first: lists that choose it themselves are mostly short.
+    size = draw(st.integers(min_rows, max_rows))
     rows: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = draw(
-        st.lists(st.tuples(keys, rest), min_size=min_rows, max_size=max_rows)
+        st.lists(st.tuples(keys, rest), min_size=size, max_size=size)
     )
     columns = [[(*key, *other)[i] for key, other in rows] for i in range(len(schema))]
     return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
@@ -77,8 +79,7 @@ def tables(
 def cuts(draw: DrawFn, table: pa.Table | pa.RecordBatch, max_pieces: int = 4) -> list[pa.RecordBatch]:
     """The table's rows in order, in one or more pieces, some of them empty."""
     whole = _one_batch(table) if isinstance(table, pa.Table) else table
-    ends = sorted(draw(st.lists(st.integers(0, whole.num_rows), max_size=max_pieces - 1)))
-    return [whole.slice(a, b - a) for a, b in pairwise([0, *ends, whole.num_rows])]
+    return [whole.slice(a, b - a) for a, b in draw(_stretches(0, whole.num_rows, max_pieces))]
 
 
 @st.composite
@@ -98,13 +99,33 @@ def streams(draw: DrawFn, *sides: str | pa.Schema, max_rows: int = 30, nulls: bo
 def batches(draw: DrawFn, portions: Sequence[Portion], max_batches: int = 5) -> list[list[Portion]]:
     """The same rows in the same order, cut anew into portions and these into micro-batches, some of them empty."""
     runs = [list(run) for _, run in groupby(portions, key=lambda portion: portion.side)]
-    pieces = [
-        Portion(run[0].side, piece)
-        for run in runs
-        for piece in draw(cuts(pa.Table.from_batches([portion.rows for portion in run])))
+    whole = [Portion(run[0].side, pa.concat_batches([portion.rows for portion in run])) for run in runs]
+    rows = sum(run.rows.num_rows for run in whole)
+    return [
+        [piece for a, b in draw(_stretches(start, stop, max_pieces=3)) for piece in _between(whole, a, b)]
+        for start, stop in draw(_stretches(0, rows, max_batches))
     ]
-    ends = sorted(draw(st.lists(st.integers(0, len(pieces)), max_size=max_batches - 1)))
-    return [pieces[a:b] for a, b in pairwise([0, *ends, len(pieces)])]
+
+
+@st.composite
+def _stretches(draw: DrawFn, start: int, stop: int, max_pieces: int) -> list[tuple[int, int]]:
+    """A range in one or more stretches, as likely many as few, some of them empty."""
+    pieces = draw(st.integers(1, max_pieces))
+    ends = draw(st.lists(st.integers(start, stop), min_size=pieces - 1, max_size=pieces - 1))
+    return list(pairwise([start, *sorted(ends), stop]))
+
+
+def _between(runs: Sequence[Portion], start: int, stop: int) -> list[Portion]:
+    """The rows from `start` up to `stop` of all runs put together; where there is none, an empty portion or nothing."""
+    if start == stop:
+        return [Portion(side, rows.slice(0, 0)) for side, rows in runs[start % 2 : start % 2 + 1]]
+    found, before = [], 0
+    for side, rows in runs:
+        a, b = max(start - before, 0), min(stop - before, rows.num_rows)
+        if a < b:
+            found.append(Portion(side, rows.slice(a, b - a)))
+        before += rows.num_rows
+    return found
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -95,7 +95,7 @@ class WeighingHost(Host):
 
 def _reach(roots: Iterable[object], known: Mapping[Identity, object]) -> Iterator[tuple[Identity, object, int]]:
     """Everything that can be reached, once each: identity, object, bytes of its own."""
-    # Objects are kept, not their identities alone: Arrow makes new ones on asking, and another may come to have its place.
+    # Objects are kept, not their identities alone: Arrow makes new ones on asking, and the next would take its place.
     seen: dict[Identity, object] = {}
     todo = list(roots)
     while todo:
