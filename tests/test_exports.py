@@ -12,7 +12,16 @@ import penstock
 
 def test_public_names():
     assert penstock.__all__ == sorted(penstock.__all__)
-    assert set(penstock.__all__) == {"Flow", "__version__", "errors", "join_table", "prepare", "session", "table"}
+    assert set(penstock.__all__) == {
+        "Flow",
+        "__version__",
+        "errors",
+        "join_table",
+        "prepare",
+        "read_json",
+        "session",
+        "table",
+    }
     assert dir(penstock) == penstock.__all__
 
 

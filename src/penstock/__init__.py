@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from penstock.operators.join_table import join_table as join_table
     from penstock.spark.flow import Flow as Flow
     from penstock.spark.session import session as session
+    from penstock.spark.sources import read_json as read_json
     from penstock.tables import prepare as prepare
     from penstock.tables import table as table
 
 __version__ = "0.1.0"
 
-__all__ = ["Flow", "__version__", "errors", "join_table", "prepare", "session", "table"]
+__all__ = ["Flow", "__version__", "errors", "join_table", "prepare", "read_json", "session", "table"]
 
 # name -> (module, attribute in it, or None for the module itself)
 _HOMES: dict[str, tuple[str, str | None]] = {
@@ -27,6 +28,7 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     "errors": ("penstock.errors", None),
     "join_table": ("penstock.operators.join_table", "join_table"),
     "prepare": ("penstock.tables", "prepare"),
+    "read_json": ("penstock.spark.sources", "read_json"),
     "session": ("penstock.spark.session", "session"),
     "table": ("penstock.tables", "table"),
 }

@@ -1,8 +1,9 @@
 """Named crash points: places where a test may have the whole driver, or one worker, die by SIGKILL.
 
-Off unless `PENSTOCK_CRASH` is set, to `point:hit:who` with `who` one of "driver" and "worker": at the given hit of the
-point (counted over all processes by a file beside `PENSTOCK_CRASH_LOG`), the session of processes or the process itself
-is killed.
+Off unless `PENSTOCK_CRASH` is set, to `point:hit:who` (or several, with commas) with `who` one of "driver" and
+"worker": at the given hit of the point, counted over all processes, the session of processes or the process itself is
+killed. `PENSTOCK_CRASH_LOG` names the file that says which crash points killed; the hits are counted in files beside
+it.
 """
 
 from __future__ import annotations
@@ -24,35 +25,37 @@ POINTS = (
     "after-commit",
 )
 
-_SPEC = os.environ.get("PENSTOCK_CRASH", "")
+#: Those in code that runs in Python workers; the others are in the driver's Python.
+IN_WORKERS = ("after-read", "in-restore", "between-chunks", "after-store", "in-sink")
+
+_SPECS = [spec.split(":") for spec in os.environ.get("PENSTOCK_CRASH", "").split(",") if spec]
 
 
 def crash_point(name: str) -> None:
     """Die here if a test asked for it."""
-    if not _SPEC:
+    if not any(point == name for point, _, _ in _SPECS):
         return
-    point, hit, who = _SPEC.split(":")
-    if point != name or _count_hit() != int(hit):
-        return
-    if who == "worker":
-        os.kill(os.getpid(), signal.SIGKILL)
-    for pid in _session_members(os.getsid(0)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def _count_hit() -> int:
     log = os.environ["PENSTOCK_CRASH_LOG"]
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    hits = _append(f"{log}.{name}", b".")
+    for point, hit, who in _SPECS:
+        if point == name and int(hit) == hits:
+            _append(log, f"{point}:{hit}:{who}\n".encode())
+            for pid in [os.getpid()] if who == "worker" else _session_members(os.getsid(0)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _append(path: str, text: bytes) -> int:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        os.write(descriptor, b".")
-        return os.fstat(descriptor).st_size
+        os.write(descriptor, text)
+        return os.lseek(descriptor, 0, os.SEEK_CUR)
     finally:
         os.close(descriptor)
 
 
 def _session_members(session: int) -> list[int]:
-    # The driver's Python first started everything else; killing ourselves last lets us finish the list.
+    # Ourselves last, so that we can finish the list.
     members = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

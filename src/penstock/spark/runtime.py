@@ -12,7 +12,7 @@ from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA
 from penstock.spark.flow import Flow
 from penstock.spark.host import Host, reports_of
 from penstock.spark.session import check_session
-from penstock.spark.slots import shuffle_partitions, spread
+from penstock.spark.slots import spread
 from penstock.spark.wire import CORRUPT, PACKED, SOURCE, packer
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run(plan: Plan, inputs: Sequence[DataFrame]) -> Flow:
                 why="A flow reads its input as it arrives.",
                 do="Read it with spark.readStream, or join it with Spark's own batch join.",
             )
-    ids = spread(plan.slots, shuffle_partitions(spark))
+    ids = spread(plan.slots)
     packed = reduce(
         lambda one, other: one.unionByName(other),
         (_pack(plan, number, frame, ids) for number, frame in enumerate(inputs)),

@@ -1,0 +1,74 @@
+"""Sources that lose nothing: a record that does not fit the schema is set aside, whole, with its file.
+
+Spark's own JSON source turns a text in an integer column into NULL. Here each line is read as text and parsed beside
+it, so that whatever goes wrong, the text is still there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as fn
+from pyspark.sql.types import StringType, StructField, StructType
+
+from penstock.errors import BadOption
+from penstock.spark.wire import CORRUPT, SOURCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Options of Spark's JSON reader that cannot hold here, each with the reason.
+_REFUSED = {
+    "mode": "Records that do not fit are always set aside.",
+    "multiline": "A record is one line.",
+    "columnnameofcorruptrecord": f"The column is called {CORRUPT}.",
+    "encoding": "JSON Lines are UTF-8.",
+    "charset": "JSON Lines are UTF-8.",
+}
+
+
+def read_json(spark: SparkSession, path: str, schema: str | StructType, **options: str | int | bool) -> DataFrame:
+    """A stream of JSON Lines files, one record a line.
+
+    Guarantees
+        A record whose values all fit `schema` is a row. Any other (text in an integer column, a number that is too
+        large, broken JSON, no object at all) goes to the channel `set_aside` of the flow that reads the stream, with
+        reason, file and text: `tests/faults/test_poison.py`. Lines of white space are no records. So rows_in and
+        rows_malformed of a flow sum to the records.
+        Fields that the schema does not name are passed over; missing ones are NULL.
+    State and cost
+        None; parsed inside the JVM.
+
+    `options` are those of Spark's file source (`maxFilesPerTrigger=1`) and of its JSON reader (`timestampFormat=…`).
+    """
+    for name in options:
+        if name.lower() in _REFUSED:
+            raise BadOption(f"read_json takes no option {name!r}.", why=_REFUSED[name.lower()], do="Leave it out.")
+    wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if taken := [name for name in (CORRUPT, SOURCE) if name in wanted.names]:
+        raise BadOption(f"The schema has a column {taken[0]!r}.", why="The name is used to mark bad records.")
+    told = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    lines = spark.readStream.options(**told).text(path).where(fn.col("value").rlike(r"[^\s\x{FEFF}]"))
+    fields = StructType([StructField(field.name, field.dataType) for field in wanted])
+    # Spark's parser stops at the end of the first value and passes over what follows. Inside an object and inside an
+    # array what follows is in the way, and nothing can be right in both.
+    inside = StructType([StructField("r", fields), StructField(CORRUPT, StringType())])
+    parsed = fn.from_json(
+        fn.concat(fn.lit('{"r":'), fn.col("value"), fn.lit("}")),
+        inside,
+        told | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT},
+    )
+    alone = fn.json_array_length(fn.concat(fn.lit("["), fn.col("value"), fn.lit("]"))) == 1
+    rows = lines.select(
+        fn.col("value"),
+        fn.col("_metadata.file_path").alias(SOURCE),
+        parsed.alias("parsed"),
+        (alone & fn.is_valid_utf8("value")).alias("alone"),
+    )
+    record = fn.col("parsed").getField("r")
+    whole = fn.col("parsed").getField(CORRUPT).isNull() & record.isNotNull() & fn.coalesce("alone", fn.lit(False))
+    return rows.select(
+        *(record.getField(field.name).alias(field.name) for field in wanted),
+        fn.when(~whole, fn.make_valid_utf8("value")).alias(CORRUPT),
+        fn.col(SOURCE),
+    )

@@ -1,0 +1,114 @@
+"""One program that joins a stream of JSON files with a table, into both kinds of sinks; made to be killed.
+
+    python driver.py <workshop> [--sinks ledger,spark] [--fault …] [--trigger available|always]
+
+The workshop is a directory made by `workshop.Workshop`. Ends by itself when all input is joined, or on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+FAULTS = ("none", "drop-row", "repeat-batch", "no-ledger")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("workshop", type=Path)
+    arguments.add_argument("--sinks", default="ledger,spark")
+    arguments.add_argument("--fault", choices=FAULTS, default="none")
+    arguments.add_argument("--trigger", choices=("available", "always"), default="available")
+    arguments.add_argument("--master", default="")
+    said = arguments.parse_args()
+    base = said.workshop
+    os.environ["TMPDIR"] = str(base / "tmp")
+
+    import penstock as ps
+    from penstock.spark.signals import stop_on_signal
+
+    # A quick start matters more here than speed later.
+    java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={base / 'tmp'}"
+    settings = {"spark_driver_extraJavaOptions": java, "spark_driver_memory": "1g"}
+    if said.master:
+        settings |= {"spark_master": said.master, "spark_executor_memory": "1g", "spark_cores_max": "2"}
+    spark = ps.session("faults", cores=2, **settings)
+    plant(said.fault)
+    trigger = {"availableNow": True} if said.trigger == "available" else {"processingTime": "0 seconds"}
+    started: list[Any] = []
+    for sink in said.sinks.split(","):
+        orders = ps.read_json(spark, str(base / "orders"), "order_id long, product_id long", maxFilesPerTrigger=1)
+        products = ps.table(str(base / "products"), key="product_id")
+        flow = ps.join_table(orders, products, on="product_id", memory="8MB", pages_per_step=2)
+        if sink == "ledger":
+            places = {"results": str(base / "out"), "set_aside": str(base / "aside")}
+            started.append(flow.start(checkpoint=str(base / "ck"), trigger=trigger, **places))
+        else:
+            writer = flow.results.writeStream.format("parquet").option("path", str(base / "spark-out"))
+            started.append(writer.option("checkpointLocation", str(base / "spark-ck")).trigger(**trigger).start())
+    print("started", flush=True)
+    with stop_on_signal(*started):
+        for one in started:
+            one.awaitTermination() if hasattr(one, "awaitTermination") else one.wait()
+    spark.stop()
+    print("done", flush=True)
+
+
+def plant(fault: str) -> None:
+    """Break a promise on purpose: the checks must notice."""
+    from penstock.spark import flow, sink
+
+    if fault == "drop-row":
+        from penstock.operators import join_table
+
+        run = join_table.run
+        join_table.run = lambda plan, inputs: run(_dropping(plan), inputs)  # type: ignore[assignment]
+    elif fault == "repeat-batch":
+        commit = sink.commit
+
+        def twice(ledgers: Any, batch: int, written: list[Any]) -> None:
+            commit(ledgers, batch, written)
+            if batch == 3:
+                for ledger in ledgers.values():
+                    for file in ledger.place.glob(f"part-{batch:08d}-*.parquet"):
+                        (ledger.place / f"again-{file.name}").write_bytes(file.read_bytes())
+
+        flow.commit = twice  # type: ignore[assignment]
+    elif fault == "no-ledger":
+
+        def always(ledger: Any, batch: int, files: list[dict[str, Any]]) -> None:
+            for file in files:
+                (sink.staging(ledger.place) / file["name"]).rename(ledger.place / file["name"])
+
+        sink.Ledger.commit = always  # type: ignore[method-assign]
+
+
+def _dropping(plan: Any) -> Any:
+    import pyarrow.compute as pc
+
+    from penstock.kernels.contract import RESULTS, Emission
+    from penstock.plan.join_table import JoinTablePlan
+
+    class Dropping(JoinTablePlan):
+        """A plan whose kernels lose the results of one order. Of this program, so workers get it by value."""
+
+        def make(self, slot: int) -> Any:
+            kernel = JoinTablePlan.make(self, slot)
+            step = kernel.step
+
+            def lossy(batch: Any, now: int) -> Any:
+                for channel, rows in step(batch, now):
+                    lost = channel == RESULTS
+                    yield Emission(channel, rows.filter(pc.not_equal(rows["order_id"], 1)) if lost else rows)
+
+            kernel.step = lossy  # type: ignore[method-assign]
+            return kernel
+
+    return Dropping(**vars(plan))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
