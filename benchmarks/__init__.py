@@ -1,0 +1,1 @@
+"""Side-by-side measurements: `./dev bench`. See README.md beside this file."""

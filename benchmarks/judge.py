@@ -1,0 +1,87 @@
+"""What the join must give, by DuckDB: how many rows, and a checksum over whole rows."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from benchmarks import streams
+from benchmarks.data import WideTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: Uniform over the keys of the table, and the same for the same number.
+KEY_OF = "pmod(xxhash64(value), {rows})"
+
+
+def orders(numbers: DataFrame, table: WideTable) -> DataFrame:
+    """Order id and key from consecutive numbers."""
+    return numbers.selectExpr("value as order_id", f"{KEY_OF.format(rows=table.rows)} as {table.key}")
+
+
+class Judge:
+    """The first micro-batches of the stream joined with the table, and what contestants gave for them."""
+
+    def __init__(self, table: WideTable, path: Path, rows: int) -> None:
+        self._table = table
+        self._path = path
+        self._rows = rows
+        self._expected: dict[int, tuple[int, int]] = {}
+
+    @cached_property
+    def _columns(self) -> list[str]:
+        return [self._table.key, *self._table.values]
+
+    def observe(self, results: DataFrame, whole: bool) -> dict[str, Column]:
+        """What to observe of results: their number, and with `whole` the checksum, which reads every column."""
+        from pyspark.sql import functions as fn
+
+        shifted = (f"shiftright({name}, {place})" for place, name in enumerate(self._columns, 1))
+        checksum = f"(order_id ^ {' ^ '.join(shifted)}) & 1048575"
+        counted = {"rows": fn.count("*")}
+        return counted | {"checksum": fn.sum(fn.expr(checksum))} if whole else counted
+
+    def check_batch(self, contestant: str, batch: int, found: dict[str, Any]) -> None:
+        """Compare what was observed of one micro-batch."""
+        want = {"rows": self._rows}
+        if "checksum" in found:
+            want["rows"], want["checksum"] = self.expected(batch)
+        _compare(f"{contestant}, micro-batch {batch}", found, want)
+
+    def check_files(self, contestant: str, place: Path, batches: int) -> None:
+        """Compare the files written for the first micro-batches. A later one, cut short, may have left rows."""
+        pieces = [self.expected(batch) for batch in range(batches)]
+        want = {"rows": sum(piece[0] for piece in pieces), "checksum": sum(piece[1] for piece in pieces)}
+        files = f"'{place}/*.parquet' where order_id < {batches * self._rows}"
+        found = duckdb.sql(f"select count(*), sum({self._checksum()}) from {files}").fetchall()[0]
+        _compare(f"{contestant}, files of {batches} micro-batches", dict(zip(want, found, strict=True)), want)
+
+    def expected(self, batch: int) -> tuple[int, int]:
+        """Rows and checksum of one micro-batch."""
+        if batch not in self._expected:
+            numbers = (
+                streams.session().range(batch * self._rows, (batch + 1) * self._rows).withColumnRenamed("id", "value")
+            )
+            stream = orders(numbers, self._table).toArrow()
+            with duckdb.connect() as base:
+                base.register("stream", stream)
+                query = f"select count(*), sum({self._checksum()}) from stream join '{self._path}/*.parquet' using "
+                rows, checksum = base.sql(f"{query} ({self._table.key})").fetchall()[0]
+            self._expected[batch] = int(rows), int(checksum)
+        return self._expected[batch]
+
+    def _checksum(self) -> str:
+        # XOR over differently shifted columns, cut to 20 bits and summed: a row put together from two others shows.
+        folded = "order_id"
+        for place, name in enumerate(self._columns, 1):
+            folded = f"xor({folded}, {name} >> {place})"
+        return f"({folded}) & 1048575"
+
+
+def _compare(who: str, found: dict[str, Any], want: dict[str, int]) -> None:
+    if {name: int(found[name]) for name in want} != want:
+        raise RuntimeError(f"{who}: {found} where {want} was expected.")
