@@ -1,4 +1,4 @@
-"""A suite that checks nothing would pass everything: broken kernels must each be caught, by the question meant for it."""
+"""A suite that checks nothing passes everything: broken kernels must be caught, each by the question meant for it."""
 
 from __future__ import annotations
 

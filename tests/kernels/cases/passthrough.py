@@ -34,7 +34,7 @@ for name, schema in (("plain", PLAIN), ("awkward", AWKWARD)):
             PassThrough,
             plans=st.sampled_from([0, 1, 5, 1_000]),
             make=lambda keep, schema=schema: PassThrough(schema, keep),
-            inputs=lambda keep, schema=schema: streams(schema),
+            inputs=lambda keep, schema=schema: streams(schema, max_rows=12),
             twin=lambda keep, portions, schema=schema: twin(schema, portions),
             # Kept rows and one more portion: in bulk 1,100 rows of up to 700 bytes, in blobs of 100.
             budget=lambda keep: 900_000,
