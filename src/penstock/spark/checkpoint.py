@@ -8,13 +8,20 @@ import fcntl
 import json
 import os
 import uuid
+import zlib
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
+from urllib.parse import unquote, urlparse
 
-from penstock.errors import CheckpointDamaged, CheckpointInUse
+from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse, SinkDamaged
 from penstock.plan.base import STATE_FORMAT, Plan
 from penstock.spark.files import read_whole, write_whole
 from penstock.spark.host import check_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.spark.sink import Ledger
 
 _RESTORE = "Restore the checkpoint directory from a copy, or start with a new one."
 
@@ -24,8 +31,14 @@ class Checkpoint:
 
     def __init__(self, path: str, plan: Plan) -> None:
         self.path = Path(path).absolute()
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = self._take_lock()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = self._take_lock()
+        except OSError as fault:
+            raise BadOption(
+                f"The checkpoint {self.path} cannot be written: {fault.strerror}.",
+                do="Choose a directory that can be.",
+            ) from fault
         try:
             self.id = self._check_owner(plan)
             self._check_whole()
@@ -33,9 +46,80 @@ class Checkpoint:
             self.close()
             raise
 
+    def committed(self) -> int:
+        """The last micro-batch that Spark committed; -1 if there is none."""
+        return max(_numbers(self.path / "commits"), default=-1)
+
+    def partitions(self) -> int | None:
+        """The shuffle partitions that the query keeps; None before it first ran."""
+        planned = _numbers(self.path / "offsets")
+        if not planned:
+            return None
+        said = json.loads(_log_lines(self.path / "offsets" / str(planned[-1]))[0])
+        found = said.get("conf", {}).get("spark.sql.shuffle.partitions")
+        return int(found) if found else None
+
+    def source_files(self, first: int, last: int) -> list[tuple[Path, int]]:
+        """The local input files of some micro-batches, as far as Spark remembers them, with the times they had.
+
+        The file source numbers its own log, where a micro-batch without input has no entry; the offsets say which
+        entries are whose.
+        """
+        before, until = self._source_offsets(first - 1), self._source_offsets(last)
+        files: dict[Path, int] = {}
+        for log in (self.path / "sources").glob("*"):
+            begin, end = before.get(log.name, -1) + 1, until.get(log.name, -1)
+            names = [f"{number}{kind}" for number in range(begin, end + 1) for kind in ("", ".compact")]
+            for entry in filter(Path.exists, map(log.joinpath, names)):
+                for said in map(json.loads, _log_lines(entry)):
+                    if isinstance(said, dict) and begin <= said.get("batchId", -1) <= end:
+                        parts = urlparse(said["path"])
+                        if parts.scheme in ("", "file"):
+                            files[Path(unquote(parts.path))] = said["timestamp"]
+        return list(files.items())
+
+    def _source_offsets(self, batch: int) -> dict[str, int]:
+        """How far a micro-batch read in the log of each file source."""
+        entry = self.path / "offsets" / str(batch)
+        if not entry.exists():
+            return {}
+        said = [json.loads(line) if line != "-" else None for line in _log_lines(entry)[1:]]
+        return {str(n): one["logOffset"] for n, one in enumerate(said) if isinstance(one, dict) and "logOffset" in one}
+
     def close(self) -> None:
         """Let others have it."""
         self._lock.close()
+
+    def check_sinks(self, ledgers: Mapping[str, Ledger]) -> None:
+        """Refuse outputs that are not those of this very state of the checkpoint: one of the two was put back from a
+        copy, deleted, or is not mounted.
+        """
+        path = self.path / "penstock-sinks.json"
+        known = read_whole(path) if path.exists() else {}
+        if known is None:
+            raise CheckpointDamaged(f"{path} is cut or changed.", do=_RESTORE)
+        planned = max(_numbers(self.path / "offsets"), default=-1)
+        committed = self.committed()
+        for channel, ledger in ledgers.items():
+            batches = ledger.batches()
+            if batches and batches[-1] > planned:
+                raise SinkDamaged(
+                    f"{ledger.place} has batch {batches[-1]}, and the checkpoint {self.path} has got to {planned}.",
+                    why="The checkpoint is older than the output, so what it would do next is there already.",
+                    do="Restore the directory and the checkpoint from the same copy.",
+                )
+            before = known.get(channel)
+            if before is not None and committed >= before["since"] and committed not in batches:
+                raise SinkDamaged(
+                    f"{ledger.place} does not have batch {committed}, which the checkpoint {self.path} committed to "
+                    f"{before['place']}.",
+                    why="What was written before is missing from it.",
+                    do="Put the directory back (is it mounted?), or start with a new checkpoint.",
+                )
+        new = {name: {"place": str(ledger.place), "since": committed + 1} for name, ledger in ledgers.items()}
+        now = new | known
+        if now != known:
+            write_whole(path, now)
 
     def _take_lock(self) -> IO[str]:
         lock = (self.path / "penstock.lock").open("a+")
@@ -83,19 +167,73 @@ class Checkpoint:
                 do=_RESTORE,
             )
         if metadata.exists():
-            _require_json(metadata, metadata.read_text())
-        for log in (self.path / "offsets", self.path / "commits", *(self.path / "sources").glob("*")):
+            _json(metadata, _read(metadata))
+        offsets, commits = self.path / "offsets", self.path / "commits"
+        for log in (offsets, commits, *(self.path / "sources").glob("*")):
             for entry in log.glob("[0-9]*") if log.is_dir() else ():
-                version, _, body = entry.read_text().partition("\n")
-                if not version.startswith("v") or not body:
+                if len(_log_lines(entry)) < (2 if log == offsets else 1):
                     raise CheckpointDamaged(f"{entry} is cut short.", do=_RESTORE)
-                for line in body.splitlines():
-                    if line != "-":
-                        _require_json(entry, line)
+        self._check_order(_numbers(offsets), _numbers(commits))
+
+    def _check_order(self, planned: list[int], committed: list[int]) -> None:
+        """A log without one of its entries reads as a shorter log: Spark would plan again what was done."""
+        last = max(planned[-1:] + committed[-1:], default=-1)
+        if last >= 0 and (missing := _gap(planned, planned[0] if planned else last, last)) is not None:
+            raise _missing(self.path / "offsets" / str(missing), "Spark would plan the batch again, with other rows.")
+        if last < 0:
+            return
+        for number, until in self._source_offsets(last).items():
+            log = self.path / "sources" / number
+            # A compacted entry stands for itself and all before it.
+            compacted = [int(entry.stem) for entry in log.glob("*.compact") if int(entry.stem) <= until]
+            missing = _gap(_numbers(log), max(compacted, default=-1) + 1, until)
+            if missing is not None:
+                raise _missing(log / str(missing), "The files it lists would be read again, and their rows twice.")
 
 
-def _require_json(path: Path, text: str) -> None:
+def _read(path: Path) -> str:
+    """A text file of Spark, if it agrees with the checksums that Hadoop keeps beside it."""
+    body, sums = path.read_bytes(), path.with_name(f".{path.name}.crc")
+    if sums.exists():
+        said = sums.read_bytes()
+        each = int.from_bytes(said[4:8], "big")
+        if said[:4] != b"crc\0" or each <= 0:
+            raise CheckpointDamaged(f"{sums} is cut short or changed.", do=_RESTORE)
+        found = b"".join(zlib.crc32(body[at : at + each]).to_bytes(4, "big") for at in range(0, len(body), each))
+        if said[8:] != found:
+            raise CheckpointDamaged(f"{path} is cut short or changed.", why="Its checksum differs.", do=_RESTORE)
+    try:
+        return body.decode()
+    except ValueError:
+        raise CheckpointDamaged(f"{path} is changed.", why="It is no text any more.", do=_RESTORE) from None
+
+
+def _log_lines(entry: Path) -> list[str]:
+    """The lines of an entry in one of Spark's logs, all of them whole."""
+    version, *lines = _read(entry).splitlines() or [""]
+    if not version.startswith("v") or not lines:
+        raise CheckpointDamaged(f"{entry} is cut short.", do=_RESTORE)
+    for line in lines:
+        if line != "-":
+            _json(entry, line)
+    return lines
+
+
+def _json(path: Path, text: str) -> None:
     try:
         json.loads(text)
     except ValueError:
         raise CheckpointDamaged(f"{path} is cut short or changed.", do=_RESTORE) from None
+
+
+def _missing(path: Path, why: str) -> CheckpointDamaged:
+    return CheckpointDamaged(f"{path} is missing.", why=why, do=_RESTORE)
+
+
+def _numbers(log: Path) -> list[int]:
+    """The micro-batches in one of Spark's logs, in order."""
+    return sorted(int(entry.name) for entry in log.glob("[0-9]*") if entry.name.isdigit())
+
+
+def _gap(numbers: list[int], first: int, last: int) -> int | None:
+    return min(set(range(first, last + 1)) - set(numbers), default=None)

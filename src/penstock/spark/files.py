@@ -14,6 +14,8 @@ def write_whole(path: Path, body: dict[str, Any]) -> None:
     """Write JSON with its checksum so that after a crash at any moment the old file is there, or the new one."""
     text = json.dumps(body, sort_keys=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    for abandoned in path.parent.glob(f".{path.name}.*"):
+        abandoned.unlink(missing_ok=True)
     with scratch.open("w") as out:
         out.write(f"{zlib.crc32(text.encode()):08x}\n{text}\n")
         out.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 import warnings
 from pathlib import Path
@@ -16,6 +17,7 @@ from penstock.spark.listener import Progress, listen
 from penstock.spark.running import Running
 from penstock.spark.schema import spark_schema
 from penstock.spark.sink import WRITTEN, Ledger, commit, file_writer
+from penstock.spark.slots import shuffle_partitions
 from penstock.spark.wire import unpacker
 
 if TYPE_CHECKING:
@@ -79,18 +81,22 @@ class Flow:
         checkpoint="ck/")`. `trigger` is as in Spark (`{"availableNow": True}`, `{"processingTime": "10 seconds"}`). A
         crash at any moment is made good by starting again with the same checkpoint.
         """
-        self._check_places(places)
+        self._check_places(places, checkpoint)
         held = Checkpoint(checkpoint, self._plan)
         try:
             ledgers = {channel: Ledger(Path(place).absolute(), held.id) for channel, place in places.items()}
             for ledger in ledgers.values():
-                ledger.place.mkdir(parents=True, exist_ok=True)
                 ledger.claim()
+            held.check_sinks(ledgers)
             running = Running(self, held)
+            kept, now = held.partitions(), shuffle_partitions(self._spark)
+            if kept is not None and kept != now:
+                running.note(f"The session has {now} shuffle partitions; this query keeps the {kept} it began with.")
 
             def write(batch: DataFrame, number: int) -> None:
                 running.hold_if_stopping()
                 crash_point("before-sink")
+                running.check_source(number)
                 written = batch.collect()
                 running.check_source(number)
                 commit(ledgers, number, written)
@@ -111,7 +117,7 @@ class Flow:
             raise
         return running
 
-    def _check_places(self, places: Mapping[str, str]) -> None:
+    def _check_places(self, places: Mapping[str, str], checkpoint: str) -> None:
         unknown = [name for name in places if name not in self._channels]
         if unknown:
             raise BadOption(
@@ -119,6 +125,14 @@ class Flow:
             )
         if not places:
             raise BadOption("No channel has a place.", do='Give at least results="some/directory".')
+        whole = {**{name: Path(place).absolute() for name, place in places.items()}, "checkpoint": Path(checkpoint)}
+        for (one, here), (other, there) in itertools.permutations(whole.items(), 2):
+            if here.absolute() == there.absolute() or there.absolute() in here.absolute().parents:
+                raise BadOption(
+                    f"{one} ({here}) lies in the directory of {other} ({there}).",
+                    why="Readers and the commits of the one would meet files of the other.",
+                    do="Give each a directory of its own, side by side.",
+                )
         unread = [name for name in self._channels if name not in places]
         if unread:
             warnings.warn(

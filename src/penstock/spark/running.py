@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 from penstock.errors import SourceLost
 from penstock.spark.failures import cause
@@ -17,6 +15,10 @@ if TYPE_CHECKING:
 
     from penstock.spark.checkpoint import Checkpoint
     from penstock.spark.flow import Flow
+
+
+#: Seconds between two looks at the times of all input files.
+_LOOK_AGAIN = 10.0
 
 
 class Running:
@@ -29,6 +31,8 @@ class Running:
         self._checkpoint = checkpoint
         self._stopping = threading.Event()
         self._held = threading.Event()
+        self._notes: list[str] = []
+        self._looked: tuple[float, list[str]] = (-_LOOK_AGAIN, [])
 
     @property
     def active(self) -> bool:
@@ -61,8 +65,12 @@ class Running:
         self._checkpoint.close()
 
     def progress(self) -> dict[str, Any]:
-        """As `Flow.progress`."""
-        return self.flow.progress()
+        """As `Flow.progress`, and `notes`: what a person should know although nothing failed."""
+        return self.flow.progress() | {"notes": [*self._notes, *self._rewritten()]}
+
+    def note(self, text: str) -> None:
+        """Have something said in `progress()` from now on."""
+        self._notes.append(text)
 
     def hold_if_stopping(self) -> None:
         """Keep the next micro-batch from starting once a stop is asked for; the stop then interrupts the wait."""
@@ -74,7 +82,7 @@ class Running:
         """Stop if a file that this micro-batch should have read is gone: Spark would commit the batch without its
         rows.
         """
-        missing = [path for path in self._source_files(batch) if not path.exists()]
+        missing = [path for path, _ in self._checkpoint.source_files(batch, batch) if not path.exists()]
         if missing:
             raise SourceLost(
                 f"{len(missing)} input files were deleted before they were surely read: {missing[0]}"
@@ -83,17 +91,14 @@ class Running:
                 do="Put the files back and start again with the same checkpoint; nothing of this batch was committed.",
             )
 
-    def _source_files(self, batch: int) -> list[Path]:
-        files = []
-        for log in (self._checkpoint.path / "sources").glob("*"):
-            for name in (str(batch), f"{batch}.compact"):
-                entry = log / name
-                if entry.exists():
-                    said = [json.loads(line) for line in entry.read_text().splitlines()[1:]]
-                    files += [_local(item["path"]) for item in said if item.get("batchId") == batch and "path" in item]
-        return [path for path in files if path is not None]
-
-
-def _local(path: str) -> Path | None:
-    parts = urlparse(path)
-    return Path(unquote(parts.path)) if parts.scheme in ("", "file") else None
+    def _rewritten(self) -> list[str]:
+        """Input files that changed after they were read: the file source never reads a name twice."""
+        if self.active and time.monotonic() < self._looked[0] + _LOOK_AGAIN:
+            return self._looked[1]
+        found = []
+        for path, read in self._checkpoint.source_files(0, self._checkpoint.committed()):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime_ns // 1_000_000 > read:
+                    found.append(f"{path} was rewritten after it was read; what is new in it is not in the output.")
+        self._looked = (time.monotonic(), found)
+        return found

@@ -117,8 +117,14 @@ class Ledger:
 
     def claim(self) -> None:
         """Make the directory ours, or refuse it if it is another's."""
-        self._entries.mkdir(parents=True, exist_ok=True)
-        staging(self.place).mkdir(exist_ok=True)
+        try:
+            self._claim()
+        except OSError as fault:
+            raise BadOption(
+                f"{self.place} cannot be written: {fault.strerror}.", do="Choose a directory that can be."
+            ) from fault
+
+    def _claim(self) -> None:
         path = self.place / "_penstock" / "owner.json"
         if path.exists():
             said = read_whole(path)
@@ -130,18 +136,25 @@ class Ledger:
                     why="Batches are numbered from 0 in every query, so new rows would be taken for repeated ones.",
                     do="Give this query a directory of its own, or start it with the checkpoint it was made with.",
                 )
-        elif any(entry.name != "_penstock" for entry in self.place.iterdir()):
+        elif self.place.exists() and any(entry.name != "_penstock" for entry in self.place.iterdir()):
             raise BadOption(
                 f"{self.place} is not empty, and not the output of a Penstock query.",
                 do="Give this query a directory of its own.",
             )
-        else:
+        self._entries.mkdir(parents=True, exist_ok=True)
+        staging(self.place).mkdir(exist_ok=True)
+        if not path.exists():
             write_whole(path, {"owner": self.owner})
+
+    def batches(self) -> list[int]:
+        """The committed micro-batches whose entries are kept, oldest first."""
+        return sorted(int(entry.stem) for entry in self._entries.glob("*.json"))
 
     def commit(self, batch: int, files: list[dict[str, Any]]) -> None:
         """Make a micro-batch's files visible, once."""
         entry = self._entries / f"{batch:020d}.json"
         if not entry.exists():
+            sync_directory(staging(self.place))
             write_whole(entry, {"batch": batch, "files": files})
         self._finish(entry)
         self._sweep()

@@ -45,6 +45,8 @@ def read_json(spark: SparkSession, path: str, schema: str | StructType, **option
         if name.lower() in _REFUSED:
             raise BadOption(f"read_json takes no option {name!r}.", why=_REFUSED[name.lower()], do="Leave it out.")
     wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(wanted, StructType):
+        raise BadOption(f"{schema!r} is no list of columns.", do='Write it as "order_id long, product_id long".')
     if taken := [name for name in (CORRUPT, SOURCE) if name in wanted.names]:
         raise BadOption(f"The schema has a column {taken[0]!r}.", why="The name is used to mark bad records.")
     told = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}

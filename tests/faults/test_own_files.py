@@ -1,0 +1,312 @@
+"""Our own files, cut or changed at every byte: the old state, the new one, or refused by name; never a mixture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse, CheckpointMismatch, SinkDamaged
+from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.chunks import ChunkCache, entry_of
+from penstock.spark.files import read_whole, write_whole
+from penstock.spark.sink import Ledger, commit, staging
+
+
+def damaged(whole: bytes):
+    """Every cut, and every byte changed."""
+    for at in range(len(whole)):
+        yield whole[:at]
+        yield whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+    yield whole + b"\n"
+
+
+class Plan:
+    """As much of a plan as a checkpoint asks for."""
+
+    def __init__(self, **identity: str) -> None:
+        self._identity = identity
+
+    def identity(self) -> dict[str, str]:
+        return self._identity
+
+
+def test_whole_file_is_read_back_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "said.json"
+    write_whole(path, {"one": [1, 2, "\u00e9"]})
+    whole = path.read_bytes()
+    assert read_whole(path) == {"one": [1, 2, "\u00e9"]}
+    for body in damaged(whole):
+        path.write_bytes(body)
+        assert read_whole(path) is None, body
+
+
+def test_write_is_old_or_new_wherever_it_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "said.json"
+    write_whole(path, {"n": 0})
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    for number, step in enumerate(("os.fsync", "pathlib.Path.rename", "os.open")):
+        with monkeypatch.context() as patch:
+            patch.setattr(step, killed)
+            with pytest.raises(Killed):
+                write_whole(path, {"n": number + 1})
+        assert read_whole(path) in ({"n": number}, {"n": number + 1})
+        write_whole(path, {"n": number + 1})
+    assert [entry.name for entry in tmp_path.iterdir()] == ["said.json"], "abandoned attempts are swept"
+
+
+def stage(ledger: Ledger, name: str, body: bytes) -> dict[str, object]:
+    (staging(ledger.place) / name).write_bytes(body)
+    return {"name": name, "rows": 1, "bytes": len(body)}
+
+
+def shown(ledger: Ledger) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in ledger.place.glob("*.parquet")}
+
+
+def test_ledger_entry_cut_or_changed_anywhere_is_refused(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "out", "me")
+    ledger.claim()
+    ledger.commit(0, [stage(ledger, "part-0-a.parquet", b"first")])
+    before = shown(ledger)
+    entry = next((tmp_path / "out" / "_penstock" / "ledger").glob("*.json"))
+    whole = entry.read_bytes()
+    for body in damaged(whole):
+        entry.write_bytes(body)
+        with pytest.raises(SinkDamaged, match=entry.name):
+            ledger.commit(0, [stage(ledger, "part-0-b.parquet", b"again")])
+        assert shown(ledger) == before
+    entry.write_bytes(whole)
+    ledger.commit(0, [stage(ledger, "part-0-c.parquet", b"again")])
+    assert shown(ledger) == before, "a batch that comes again changes nothing"
+    assert not list(staging(ledger.place).iterdir())
+
+
+def test_owner_cut_or_changed_anywhere_is_refused(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "out", "me")
+    ledger.claim()
+    owner = tmp_path / "out" / "_penstock" / "owner.json"
+    for body in damaged(owner.read_bytes()):
+        owner.write_bytes(body)
+        with pytest.raises(SinkDamaged, match=r"owner\.json"):
+            ledger.claim()
+
+
+def test_directory_of_others_is_refused_and_left_alone(tmp_path: Path) -> None:
+    Ledger(tmp_path / "out", "me").claim()
+    with pytest.raises(BadOption, match="another query"):
+        Ledger(tmp_path / "out", "you").claim()
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "letter.txt").write_text("dear")
+    with pytest.raises(BadOption, match="not empty"):
+        Ledger(tmp_path / "theirs", "me").claim()
+    assert [path.name for path in (tmp_path / "theirs").iterdir()] == ["letter.txt"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadOption, match="cannot be written"):
+        Ledger(tmp_path / "file" / "out", "me").claim()
+
+
+@pytest.mark.parametrize("killed_at", range(8))
+def test_commit_of_two_channels_killed_anywhere_is_made_good(tmp_path: Path, killed_at: int) -> None:
+    """Killed before the n-th change to the disk; the batch comes again with other files."""
+    ledgers = {name: Ledger(tmp_path / name, "me") for name in ("results", "set_aside")}
+    for ledger in ledgers.values():
+        ledger.claim()
+
+    def written(attempt: str) -> list[dict[str, object]]:
+        rows = []
+        for channel, ledger in ledgers.items():
+            for part in ("0", "1"):
+                body = f"{channel} {part}".encode()
+                file = stage(ledger, f"part-{part}-{attempt}.parquet", body)
+                rows.append({"channel": channel, "file": file["name"], "rows": 1, "bytes": len(body)})
+        return rows
+
+    class Killed(BaseException):
+        pass
+
+    left = [killed_at]
+    rename = Path.rename
+
+    def dying(self: Path, target: Path) -> Path:
+        if left[0] == 0:
+            raise Killed
+        left[0] -= 1
+        return rename(self, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "rename", dying)
+        try:
+            commit(ledgers, 0, written("a"))  # type: ignore[arg-type]
+        except Killed:
+            pass
+        else:
+            assert killed_at >= 6, "two entries and four files are renamed"
+    commit(ledgers, 0, written("b"))  # type: ignore[arg-type]
+    for channel, ledger in ledgers.items():
+        assert sorted(shown(ledger).values()) == [f"{channel} 0".encode(), f"{channel} 1".encode()]
+
+
+def test_committed_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "out", "me")
+    ledger.claim()
+    ledger.commit(0, [stage(ledger, "part-0-a.parquet", b"first")])
+    (tmp_path / "out" / "part-0-a.parquet").unlink()
+    with pytest.raises(SinkDamaged, match=r"part-0-a\.parquet is missing"):
+        ledger.commit(0, [])
+
+
+def test_chunk_cache_never_gives_what_was_not_stored(tmp_path: Path) -> None:
+    cache = ChunkCache(tmp_path / "cache")
+    blob = pa.py_buffer(b"a chunk of some bytes")
+    entry = entry_of(blob)
+    cache.put("p0", entry, blob)
+    copy = next((tmp_path / "cache").iterdir())
+    for body in damaged(bytes(blob)):
+        copy.unlink()
+        copy.write_bytes(body)
+        assert cache.get("p0", entry) is None, body
+    copy.unlink()
+    assert cache.get("p0", entry) is None
+    cache.put("p0", entry, blob)
+    assert bytes(cache.get("p0", entry)) == bytes(blob)
+
+
+def test_chunk_cache_on_a_full_or_read_only_disk_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory")
+    cache = ChunkCache(tmp_path / "file" / "cache")
+    blob = pa.py_buffer(b"x")
+    cache.put("p0", entry_of(blob), blob)
+    assert cache.get("p0", entry_of(blob)) is None
+    cache.keep_only({})
+
+
+# -- the checkpoint ----------------------------------------------------------------------------------------------------
+
+
+def checkpoint(path: Path, **identity: str) -> Checkpoint:
+    return Checkpoint(str(path), Plan(**identity))  # type: ignore[arg-type]
+
+
+def test_second_holder_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+    held = checkpoint(tmp_path / "ck", on="a")
+    with pytest.raises(CheckpointInUse, match="in use by process"):
+        checkpoint(tmp_path / "ck", on="a")
+    held.close()
+    checkpoint(tmp_path / "ck", on="a").close()
+
+
+def test_other_plan_is_refused_with_what_differs(tmp_path: Path) -> None:
+    checkpoint(tmp_path / "ck", on="a", slots="2").close()
+    with pytest.raises(CheckpointMismatch, match="slots was '2' and is now '3'"):
+        checkpoint(tmp_path / "ck", on="a", slots="3")
+    checkpoint(tmp_path / "ck", on="a", slots="2").close()
+
+
+def test_other_state_format_is_refused(tmp_path: Path) -> None:
+    checkpoint(tmp_path / "ck", on="a").close()
+    said = read_whole(tmp_path / "ck" / "penstock.json")
+    assert said is not None
+    write_whole(tmp_path / "ck" / "penstock.json", said | {"format": 999})
+    with pytest.raises(CheckpointMismatch, match="state format 999"):
+        checkpoint(tmp_path / "ck", on="a")
+
+
+def test_owner_of_a_checkpoint_cut_or_changed_anywhere_is_refused(tmp_path: Path) -> None:
+    checkpoint(tmp_path / "ck", on="a").close()
+    owner = tmp_path / "ck" / "penstock.json"
+    for body in damaged(owner.read_bytes()):
+        owner.write_bytes(body)
+        with pytest.raises(CheckpointDamaged, match=r"penstock\.json"):
+            checkpoint(tmp_path / "ck", on="a")
+
+
+def with_logs(path: Path, batches: int, *, committed: int) -> None:
+    """A checkpoint as Spark leaves it, with one file source."""
+    checkpoint(path, on="a").close()
+    (path / "metadata").write_text('{"id":"00000000-0000-0000-0000-000000000000"}')
+    for log in ("offsets", "commits", "sources/0"):
+        (path / log).mkdir(parents=True)
+    for batch in range(batches):
+        (path / "offsets" / str(batch)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"logOffset":{batch}}}')
+        listed = {"path": f"file:///in/{batch}", "timestamp": 1, "batchId": batch}
+        (path / "sources/0" / str(batch)).write_text(f"v1\n{json.dumps(listed)}")
+    for batch in range(committed):
+        (path / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+LOGS = ("offsets/1", "offsets/2", "commits/1", "sources/0/0", "sources/0/2", "metadata")
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_log_of_spark_cut_or_emptied_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    with_logs(tmp_path / "ck", 3, committed=2)
+    path = tmp_path / "ck" / name
+    whole = path.read_bytes()
+    checkpoint(tmp_path / "ck", on="a").close()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at])
+        with pytest.raises(CheckpointDamaged, match=name):
+            checkpoint(tmp_path / "ck", on="a")
+
+
+@pytest.mark.parametrize("name", ["offsets/1", "offsets/2", "sources/0/0", "sources/0/2", "metadata"])
+def test_log_of_spark_without_an_entry_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    with_logs(tmp_path / "ck", 3, committed=3)
+    (tmp_path / "ck" / name).unlink()
+    with pytest.raises(CheckpointDamaged, match=f"{name} is missing"):
+        checkpoint(tmp_path / "ck", on="a")
+
+
+def test_compacted_source_log_stands_for_what_it_holds(tmp_path: Path) -> None:
+    with_logs(tmp_path / "ck", 4, committed=4)
+    log = tmp_path / "ck" / "sources/0"
+    lines = [(log / str(batch)).read_text().splitlines()[1] for batch in range(3)]
+    (log / "2.compact").write_text("\n".join(["v1", *lines]))
+    for batch in range(3):
+        (log / str(batch)).unlink()
+    held = checkpoint(tmp_path / "ck", on="a")
+    assert [path.name for path, _ in held.source_files(0, 3)] == ["0", "1", "2", "3"]
+    assert [path.name for path, _ in held.source_files(3, 3)] == ["3"]
+    assert [path.name for path, _ in held.source_files(2, 2)] == ["2"]
+    held.close()
+
+
+def test_files_of_a_batch_are_found_by_offset_not_by_number(tmp_path: Path) -> None:
+    """A micro-batch without input has a number and no entry in the source's log."""
+    with_logs(tmp_path / "ck", 2, committed=2)
+    (tmp_path / "ck" / "offsets" / "2").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":1}')
+    (tmp_path / "ck" / "offsets" / "3").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":2}')
+    listed = {"path": "file:///in/late%20one", "timestamp": 1, "batchId": 2}
+    (tmp_path / "ck" / "sources/0/2").write_text(f"v1\n{json.dumps(listed)}")
+    held = checkpoint(tmp_path / "ck", on="a")
+    assert [str(path) for path, _ in held.source_files(3, 3)] == ["/in/late one"]
+    assert held.source_files(2, 2) == []
+    held.close()
+
+
+def test_output_older_or_newer_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    with_logs(tmp_path / "ck", 2, committed=1)
+    held = checkpoint(tmp_path / "ck", on="a")
+    ledger = Ledger(tmp_path / "out", held.id)
+    ledger.claim()
+    held.check_sinks({"results": ledger})
+    held.check_sinks({"results": ledger})  # stopped again before its first batch
+    for batch in (1, 2):
+        ledger.commit(batch, [])
+    with pytest.raises(SinkDamaged, match=r"has batch 2, and the checkpoint .* has got to 1"):
+        held.check_sinks({"results": ledger})
+    (tmp_path / "ck" / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    elsewhere = Ledger(tmp_path / "unmounted", held.id)
+    elsewhere.claim()
+    with pytest.raises(SinkDamaged, match="does not have batch 1"):
+        held.check_sinks({"results": elsewhere})
+    held.close()
