@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
 METRICS = "_metrics"
+#: Blobs leave for Spark in frames of about this many bytes.
+_FRAME_BYTES = 1 << 20
 _HOST_REPORTS = (
     Metric("slots_stepped", help="slots that took a step"),
     Metric("slots_restored", help="of them, those whose kernel was built again from stored state"),
@@ -145,9 +147,7 @@ class Host(StatefulProcessor):
         watermark = run.watermark()
         batch = Batch(run.portions(rows), watermark)
         for emission in run.kernel.step(batch, _now()):
-            yield from run.aside()
-            yield run.frame(emission)
-        yield from run.aside()
+            yield from run.send(emission)
         run.store()
         yield run.report(time.perf_counter() - began)
 
@@ -162,7 +162,7 @@ class Host(StatefulProcessor):
         began = time.perf_counter()
         run.stored.timer = None
         for emission in run.kernel.tick(_now(), run.watermark()):
-            yield run.frame(emission)
+            yield from run.send(emission)
         run.store()
         yield run.report(time.perf_counter() - began)
 
@@ -180,7 +180,8 @@ class _Run:
         self._restored = 0
         self._written = 0
         self._malformed = 0
-        self._aside: list[pa.RecordBatch] = []
+        self._outbox: list[tuple[str, bytes]] = []
+        self._outbox_bytes = 0
         body = host._head.get()
         self.stored = Stored.from_bytes(body[0], host._identity) if body else Stored()
         self.kernel = self._wake()
@@ -222,16 +223,11 @@ class _Run:
                     number, latest = str(EVENT_TIME - side), int.from_bytes(blob, "big", signed=True)
                     self.stored.event_max[number] = max(latest, self.stored.event_max.get(number, latest))
                 elif side == ASIDE:
-                    self._aside.append(from_blob(blob, SET_ASIDE_SCHEMA))
+                    # Records that a source could not read go round the kernel.
+                    self._malformed += from_blob(blob, SET_ASIDE_SCHEMA).num_rows
+                    self._post(SET_ASIDE, blob)
                 else:
                     yield Portion(int(side), from_blob(blob, sides[side].schema))
-
-    def aside(self) -> Iterator[pd.DataFrame]:
-        """Records that a source could not read, on their channel."""
-        while self._aside:
-            rows = self._aside.pop()
-            self._malformed += rows.num_rows
-            yield self.frame(Emission(SET_ASIDE, rows))
 
     def watermark(self) -> int | None:
         """As of the batches stored so far."""
@@ -273,20 +269,28 @@ class _Run:
             self.stored.timer = clock_of(batch_number()) - 500
             self._host._handle.registerTimer(self.stored.timer)
 
-    def frame(self, emission: Emission) -> pd.DataFrame:
-        """Rows on their way out."""
-        return pd.DataFrame(
-            {"channel": [emission.channel], "blob": [to_bytes(emission.rows)], **dict.fromkeys(self._host.numbers)},
-            index=[0],
-        )
+    def send(self, emission: Emission) -> Iterator[pd.DataFrame]:
+        """Rows on their way out: together with others, so that many small emissions cost no more than a large one."""
+        self._post(emission.channel, to_bytes(emission.rows))
+        if self._outbox_bytes >= _FRAME_BYTES:
+            yield self._frame()
+
+    def _post(self, channel: str, blob: bytes) -> None:
+        self._outbox.append((channel, blob))
+        self._outbox_bytes += len(blob)
+
+    def _frame(self, numbers: dict[str, float] | None = None) -> pd.DataFrame:
+        """What is in the outbox, and the numbers of the step as a last row where they are given."""
+        out: list[tuple[Any, ...]] = [(*item, *[None] * len(self._host.numbers)) for item in self._outbox]
+        self._outbox, self._outbox_bytes = [], 0
+        if numbers is not None:
+            out.append((METRICS, None, *(float(numbers[name]) for name in self._host.numbers)))
+        return pd.DataFrame(out, columns=["channel", "blob", *self._host.numbers])
 
     def report(self, seconds: float) -> pd.DataFrame:
-        """The numbers of this step, as a row of their own."""
+        """The rest of the rows, and the numbers of this step."""
         ours = (1.0, self._restored, self._written, self._malformed, seconds)
-        numbers = dict(self.kernel.metrics()) | dict(zip(HOST_METRICS, ours, strict=True))
-        return pd.DataFrame(
-            {"channel": [METRICS], "blob": [None], **{name: [float(numbers[name])] for name in self._host.numbers}}
-        )
+        return self._frame(dict(self.kernel.metrics()) | dict(zip(HOST_METRICS, ours, strict=True)))
 
 
 def _now() -> int:

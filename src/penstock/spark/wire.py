@@ -34,6 +34,9 @@ EVENT_TIME = -2
 #: A source's column with the text of a record that does not fit the schema, and the one with its file.
 CORRUPT, SOURCE = "_corrupt_record", "_source_file"
 
+#: Rows handed to Spark at once, where they come in smaller batches.
+_UNPACKED_ROWS = 32_768
+
 Batches = Iterable[pa.RecordBatch]
 
 
@@ -81,10 +84,21 @@ def unpacker(schema: pa.Schema) -> Callable[[Batches], Iterator[pa.RecordBatch]]
 
     def unpack(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for blob in batch.column("blob"):
-                yield from_blob(blob.as_buffer(), schema)
+            yield from in_larger(from_blob(blob.as_buffer(), schema) for blob in batch.column("blob"))
 
     return unpack
+
+
+def in_larger(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, small batches put together."""
+    run: list[pa.RecordBatch] = []
+    for batch in batches:
+        if run and sum(held.num_rows for held in run) + batch.num_rows > _UNPACKED_ROWS:
+            yield pa.concat_batches(run) if len(run) > 1 else run[0]
+            run = []
+        run.append(batch)
+    if run:
+        yield pa.concat_batches(run) if len(run) > 1 else run[0]
 
 
 def from_blob(blob: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:

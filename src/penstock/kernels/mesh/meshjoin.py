@@ -13,7 +13,7 @@ from penstock.errors import KernelFault, MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Changes, Emission, Kernel, Metric
 from penstock.kernels.measure import fixed_width, widths
 from penstock.kernels.mesh.index import BYTES_PER_ROW, Cursor, probe, sift
-from penstock.kernels.mesh.window import Packet, Window, cost, gather_pieces
+from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, cost, gather_pieces
 from penstock.tables.base import Page, Table
 from penstock.tables.keys import equal_keys, joinable
 
@@ -121,10 +121,10 @@ class MeshJoin(Kernel):
                         yield self._too_large(waiting.slice(0, 1))
                     waiting, overflowed = waiting.slice(1), True
                 elif waiting.num_rows:
-                    self._close(opened)
+                    self._close(opened, opened_cost)
                     opened, opened_cost, overflowed = [], 0.0, True
                     yield from self._scan(len(self._pages))
-        self._close(opened)
+        self._close(opened, opened_cost)
         # Which rows came before the overflow depends on their order; after it nothing may be left waiting, so that a
         # step that is run again emits the same bag.
         yield from self._scan(len(self._pages) if overflowed else self._due(opened_cost))
@@ -220,12 +220,13 @@ class MeshJoin(Kernel):
         columns = [pa.array([text], pa.string()) for text in (reason, "", raw)]
         return Emission(SET_ASIDE, pa.RecordBatch.from_arrays(columns, schema=SET_ASIDE_SCHEMA))
 
-    def _close(self, portions: list[pa.RecordBatch]) -> None:
+    def _close(self, portions: list[pa.RecordBatch], taken: float) -> None:
         if not portions:
             return
-        packet = Packet(
-            f"p{self._named:08d}", self._arrived, gather_pieces(portions), self._clock + max(len(self._pages), 1)
-        )
+        # Rows in one piece are gathered quickest, and where there is room for a second copy they are put together.
+        roomy = self._window.nbytes + 2 * taken <= self._room
+        pieces = gather_pieces(portions, sum(p.num_rows for p in portions) if roomy else PIECE_ROWS)
+        packet = Packet(f"p{self._named:08d}", self._arrived, pieces, self._clock + max(len(self._pages), 1))
         self._named += 1
         self._arrived += packet.rows
         self._window.admit(packet)
@@ -280,6 +281,9 @@ class MeshJoin(Kernel):
         return int(min(max(_SLICE_BYTES / each, 16), _SLICE_ROWS))
 
     def _join(self, page: Page, page_rows: np.ndarray, window_rows: np.ndarray) -> Iterator[Emission]:
+        if self._fixed_width:
+            yield from self._emit(self._window.take(window_rows), self._reader.take(page, page_rows))
+            return
         # The pairs come in the order of the page's rows. A row that meets many is read once: as often as it is met, one
         # wide value could take any amount of memory.
         first = np.flatnonzero(np.diff(page_rows, prepend=-1))
@@ -290,9 +294,6 @@ class MeshJoin(Kernel):
 
     def _slices(self, partners: pa.RecordBatch, met: np.ndarray, window_rows: np.ndarray) -> Iterator[tuple[int, int]]:
         """The pairs in runs whose results take up about `_SLICE_BYTES`, whatever the mean of their widths says."""
-        if self._fixed_width:
-            yield 0, len(met)
-            return
         ends = np.cumsum(widths(partners, met) + self._window.widths(window_rows))
         begin, done = 0, 0.0
         while begin < len(met):

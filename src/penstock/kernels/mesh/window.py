@@ -42,14 +42,12 @@ def cost(rows: pa.RecordBatch) -> float:
     return measure(rows) + rows.num_rows * BYTES_PER_ROW
 
 
-def gather_pieces(portions: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, ...]:
-    """The same rows in the same order in few pieces: runs of small ones are put together, large ones left as they
-    are.
-    """
+def gather_pieces(portions: Sequence[pa.RecordBatch], at_most: int = PIECE_ROWS) -> tuple[pa.RecordBatch, ...]:
+    """The same rows in the same order in few pieces: runs of portions put together, each of `at_most` rows or alone."""
     pieces: list[pa.RecordBatch] = []
     run: list[pa.RecordBatch] = []
     for portion in (*portions, None):
-        if run and (portion is None or sum(p.num_rows for p in run) + portion.num_rows > PIECE_ROWS):
+        if run and (portion is None or sum(p.num_rows for p in run) + portion.num_rows > at_most):
             pieces.append(run[0] if len(run) == 1 else pa.concat_batches(run))
             run = []
         if portion is not None:
