@@ -191,8 +191,10 @@ def _valid_bytes(column: pa.Array) -> Bytes | None:
 
 def _lengths(column: pa.Array) -> Integers:
     """Bytes of each text, 0 for NULL."""
-    offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset) if len(column) else [0]
-    lengths = np.asarray(offsets, np.int64)[1:] - offsets[:-1]
+    if not len(column):
+        return np.zeros(0, np.int64)
+    offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
+    lengths = offsets[1:].astype(np.int64) - offsets[:-1]
     valid = _valid_bytes(column)
     return lengths if valid is None else lengths * valid
 
