@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from benchmarks import harness, join_table, machine, report, runtime
+from benchmarks import harness, join_table, machine, profile, report, runtime, streams
 
 ALL = (runtime, join_table)
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -26,6 +28,10 @@ def main(
         int | None, typer.Option(min=1, help="Rounds in which every contestant has its turn: 3, or 1 with --quick.")
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only contestants with this word in their name.")] = None,
+    profile_: Annotated[
+        bool, typer.Option("--profile", help="One more turn for Penstock's own, with a profiler in the workers.")
+    ] = False,
+    results: Annotated[Path, typer.Option(help="Where the JSON is kept.")] = RESULTS,
     list_: Annotated[bool, typer.Option("--list", help="List the benchmarks and stop.")] = False,
 ) -> None:
     """Measure Penstock and its peers side by side."""
@@ -44,11 +50,11 @@ def main(
     console.print(machine.in_short(facts))
     outcomes = []
     for benchmark in selected:
-        outcomes.append(_measure(console, benchmark, rounds, only or []))
+        outcomes.append(_measure(console, benchmark, rounds, only or [], profile_))
         report.show(console, outcomes[-1])
     settings = {"quick": quick, "reps": rounds, "only": only or []}
-    path = report.save(RESULTS, outcomes, facts, settings)
-    console.print(f"kept in {path.relative_to(machine.ROOT)}")
+    path = report.save(results, outcomes, facts, settings)
+    console.print(f"kept in {path}")
     if quick:
         console.print("--quick shows that it works. It is too small to say how fast anything is: no claims.")
     else:
@@ -59,11 +65,23 @@ def _is(name: str, asked: str) -> bool:
     return name == asked or name.startswith(asked + "/")
 
 
-def _measure(console: Console, benchmark: harness.Benchmark, rounds: int, only: list[str]) -> harness.Outcome:
-    if not console.is_terminal:
-        return harness.run(benchmark, rounds=rounds, say=_print, only=only)
-    with console.status(benchmark.name) as status:
-        return harness.run(benchmark, rounds=rounds, say=status.update, only=only)
+def _measure(
+    console: Console, benchmark: harness.Benchmark, rounds: int, only: list[str], profiling: bool
+) -> harness.Outcome:
+    def profiled(contestant: harness.Contestant) -> AbstractContextManager[None] | None:
+        return _profile(console, contestant) if profiling and contestant.name.startswith("Penstock") else None
+
+    with console.status(benchmark.name) if console.is_terminal else nullcontext() as status:
+        say = status.update if status else _print
+        return harness.run(benchmark, rounds=rounds, say=say, only=only, last=profiled)
+
+
+@contextmanager
+def _profile(console: Console, contestant: harness.Contestant) -> Iterator[None]:
+    with streams.scratch() as place:
+        with profile.recording(place):
+            yield
+        report.show_profile(console, contestant.name, profile.lines(place))
 
 
 def _print(text: str) -> None:

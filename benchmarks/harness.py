@@ -18,10 +18,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Sample:
-    """One measured micro-batch."""
+    """One measured micro-batch: how long it took, and how many seconds of all cores went into it, if known."""
 
     rows: int
     seconds: float
+    busy: float | None = None
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -118,6 +119,12 @@ class Measured:
         """Rows a second, over all rounds."""
         return Summary.of(sample.rows / sample.seconds for turn in self.turns for sample in turn)
 
+    @property
+    def busy(self) -> Summary | None:
+        """Seconds of processor time a micro-batch, over all rounds. Hardly moved by what else the machine does."""
+        found = [sample.busy for turn in self.turns for sample in turn if sample.busy is not None]
+        return Summary.of(found) if found else None
+
     def rate_of(self, turn: int) -> float:
         """The median rate of one round."""
         return statistics.median(sample.rows / sample.seconds for sample in self.turns[turn])
@@ -182,8 +189,15 @@ def chosen(contestants: Sequence[Contestant], only: Sequence[str]) -> list[Conte
     return [one for one in contestants if not only or any(word.lower() in one.name.lower() for word in only)]
 
 
-def run(benchmark: Benchmark, *, rounds: int, say: Say, only: Sequence[str] = ()) -> Outcome:
-    """All rounds of a benchmark."""
+def run(
+    benchmark: Benchmark,
+    *,
+    rounds: int,
+    say: Say,
+    only: Sequence[str] = (),
+    last: Callable[[Contestant], AbstractContextManager[None] | None] | None = None,
+) -> Outcome:
+    """All rounds of a benchmark. With `last`, one more turn, not counted, inside the context that it gives."""
     began = time.monotonic()
     with (benchmark.setup or _nothing)(say):
         everybody = chosen(benchmark.contestants(), only)
@@ -198,6 +212,12 @@ def run(benchmark: Benchmark, *, rounds: int, say: Say, only: Sequence[str] = ()
                 samples = list(one.run(Turn(number, lambda text, at=prefix: say(f"{at} · {text}"))))
                 if number:
                     measured[one.name].turns.append(samples)
+        for one in ready:
+            around = last(one) if last else None
+            if around is not None:
+                prefix = f"{benchmark.name} · profile · {one.name}"
+                with around:
+                    one.run(Turn(rounds + 1, lambda text, at=prefix: say(f"{at} · {text}")))
     return Outcome(benchmark, measured, missing, time.monotonic() - began)
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.harness import Outcome, Summary, Verdict
+from benchmarks.profile import Line
 
 
 def show(console: Console, outcome: Outcome) -> None:
@@ -20,7 +21,7 @@ def show(console: Console, outcome: Outcome) -> None:
     benchmark = outcome.benchmark
     table = Table(title=f"{benchmark.name}: {benchmark.about}", box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("contestant")
-    for name in ("micro-batches", "seconds, median", "min–max", "rows/s, median", "quartiles"):
+    for name in ("micro-batches", "seconds, median", "min–max", "rows/s, median", "quartiles", "CPU seconds"):
         table.add_column(name, justify="right")
     for name, measured in outcome.measured.items():
         seconds, rate = measured.seconds, measured.rate
@@ -31,9 +32,10 @@ def show(console: Console, outcome: Outcome) -> None:
             f"{seconds.low:.2f}–{seconds.high:.2f}",
             rows_per_second(rate.median),
             f"{rows_per_second(rate.first_quartile)}–{rows_per_second(rate.third_quartile)}",
+            f"{measured.busy.median:.2f}" if measured.busy else "",
         )
     for name, reason in outcome.missing.items():
-        table.add_row(name, "–", reason, "", "", "")
+        table.add_row(name, "–", reason, "", "", "", "")
     console.print(table)
 
 
@@ -51,6 +53,20 @@ def show_verdicts(console: Console, outcomes: Sequence[Outcome]) -> None:
         table.add_row(name, verdict.text, quantity(verdict.value, verdict.unit), spread, _goal(verdict), met)
     if rows:
         console.print(table)
+
+
+def show_profile(console: Console, name: str, lines: Sequence[Line]) -> None:
+    """Where processor time went, phase by phase."""
+    table = Table(title=f"{name}: processor seconds of a micro-batch", box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("phase")
+    table.add_column("function", overflow="fold")
+    for column in ("calls", "own", "with callees"):
+        table.add_column(column, justify="right")
+    for line in lines:
+        style = None if line.function else "bold"
+        numbers = (f"{line.calls:,.0f}", f"{line.own:.3f}", f"{line.whole:.3f}")
+        table.add_row(line.phase, line.function or "all of it", *numbers, style=style)
+    console.print(table)
 
 
 def save(folder: Path, outcomes: Sequence[Outcome], facts: dict[str, Any], settings: dict[str, Any]) -> Path:
@@ -79,6 +95,7 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
                 "name": name,
                 "seconds": _rounded(measured.seconds),
                 "rows_per_second": _rounded(measured.rate),
+                "busy_seconds": _rounded(measured.busy) if measured.busy else None,
                 "rounds": [[asdict(sample) for sample in turn] for turn in measured.turns],
             }
             for name, measured in outcome.measured.items()

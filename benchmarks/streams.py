@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from benchmarks.harness import Sample, Turn
 
 if TYPE_CHECKING:
@@ -63,11 +65,13 @@ def batches_of(
     try:
         done: list[dict[str, Any]] = []
         turn.say(f"micro-batch 1 of {count}")
-        since = time.monotonic()
+        since, spent = time.monotonic(), busy()
         while len(done) < count:
             found = _reports(query)[:count]
             if len(found) > len(done):
-                done, since = found, time.monotonic()
+                new, now = found[len(done) :], busy()
+                done += [report | {"busy": (now - spent) / len(new)} for report in new]
+                since, spent = time.monotonic(), now
                 took = done[-1]["durationMs"]["triggerExecution"] / 1000
                 if len(done) < count:
                     turn.say(f"micro-batch {len(done) + 1} of {count}, the last took {took:.2f} s")
@@ -86,6 +90,16 @@ def batches_of(
             (stop or query.stop)()
 
 
+def busy() -> float:
+    """Seconds of processor time that Spark and its Python workers have used so far."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            # Those of children that have ended are in their parent's.
+            total += sum(process.cpu_times()[:4])
+    return total
+
+
 def _reports(query: StreamingQuery) -> list[dict[str, Any]]:
     found = (json.loads(report.json) for report in query.recentProgress)
     return [report for report in found if report["numInputRows"]]
@@ -100,6 +114,7 @@ def samples(reports: Sequence[dict[str, Any]], rows: int, warm: int) -> list[Sam
         Sample(
             rows,
             report["durationMs"]["triggerExecution"] / 1000,
+            report.get("busy"),
             {"batch": report["batchId"], "ms": report["durationMs"], "observed": report.get("observedMetrics", {})},
         )
         for report in reports[warm:]
