@@ -52,6 +52,8 @@ def sort_by_hash(
     split: Splitter | None = None
     try:
         for batch in batches:
+            if not batch.num_rows:
+                continue
             kept.append(batch)
             held += batch.nbytes
             if held <= limit:
