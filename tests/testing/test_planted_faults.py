@@ -225,7 +225,7 @@ def case_of(kernel: type[Delay]) -> Case[int]:
 
 
 def test_the_honest_kernel_passes():
-    check(case_of(Delay))
+    check(case_of(Delay), examples=25)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_fault_is_caught(kernel, ask, said):
 def test_no_other_question_would_catch_it(kernel, only):
     for ask in QUESTIONS.values():
         if ask is not only:
-            ask(case_of(kernel), examples=20)
+            ask(case_of(kernel), examples=12)
 
 
 def test_a_case_that_makes_another_kernel_is_refused():

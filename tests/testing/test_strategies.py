@@ -100,7 +100,7 @@ def test_the_simplest_table_is_empty():
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_values_fit_their_type(kind):
     @given(st.lists(values(kind, nulls=True), max_size=5), st.lists(extreme_values(kind), max_size=5))
-    @settings(max_examples=30)
+    @settings(max_examples=15)
     def check(some, extreme):
         pa.array(some + extreme, kind).validate(full=True)
 
