@@ -1,0 +1,1 @@
+"""Models in bounded memory: how often a key occurs, what a join costs."""
