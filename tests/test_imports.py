@@ -33,7 +33,15 @@ def test_import_penstock_is_light():
 
 
 @pytest.mark.parametrize(
-    "root", ["penstock.errors", "penstock.kernels.contract", "penstock.kernels", "penstock.tables", "penstock.plan"]
+    "root",
+    [
+        "penstock.errors",
+        "penstock.kernels.contract",
+        "penstock.kernels",
+        "penstock.tables",
+        "penstock.models",
+        "penstock.plan",
+    ],
 )
 def test_no_pyspark_and_no_pandas(root):
     loaded = load(root)
