@@ -76,7 +76,16 @@ class Running:
         """Keep the next micro-batch from starting once a stop is asked for; the stop then interrupts the wait."""
         if self._stopping.is_set():
             self._held.set()
-            threading.Event().wait()
+            # This callback runs in the query's own JVM thread, which a stop interrupts and then waits for. Waiting in
+            # Python would keep it waiting for ever; a sleep in the JVM ends with the interrupt.
+            jvm: Any = self.flow._spark._jvm
+            with contextlib.suppress(Exception):
+                jvm.java.lang.Thread.sleep(86_400_000)
+            # By this text Spark knows a callback that was interrupted by a stop; at full length, with the stack of the
+            # JVM behind it, its search overflows the stack.
+            raise InterruptedError(
+                "py4j.protocol.Py4JJavaError: An error occurred while calling: java.lang.InterruptedException"
+            )
 
     def check_source(self, batch: int) -> None:
         """Stop if a file that this micro-batch should have read is gone: Spark would commit the batch without its
