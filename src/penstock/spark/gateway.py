@@ -60,3 +60,22 @@ def _remove_if_uneventful(path: Path) -> None:
             eventful = any(" ERROR " in line or "Exception" in line for line in log)
         if not eventful:
             path.unlink()
+
+
+def shut_down() -> None:
+    """Stop the session of this process and its JVM, and wait until the JVM is gone."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        session.stop()
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    process = gateway.proc
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    if process is not None:
+        process.stdin.close()
+        process.wait()

@@ -1,0 +1,104 @@
+"""The commands and their options; what they do is in the modules beside this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from penstock import __version__
+from penstock.errors import PenstockError
+
+
+class Commands(TyperGroup):
+    """Commands whose errors are shown as text, without a traceback, and end with code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except PenstockError as error:
+            from penstock.cli.say import show_error
+
+            show_error(error)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    name="penstock",
+    cls=Commands,
+    help="Joins of streams with tables larger than memory, on Apache Spark.",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # help at once: loading rich takes longer than all else
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Key = Annotated[str, typer.Option("--key", "-k", help="The table's key: one column, or several with commas.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    rows: Annotated[int, typer.Option(help="Rows of the products table.", min=1000)] = 3_000_000,
+    orders: Annotated[int, typer.Option(help="Orders in the stream.", min=100)] = 2_000_000,
+    memory: Annotated[str, typer.Option(help="The budget of the join.")] = "32MB",
+    prepared: Annotated[
+        bool, typer.Option("--prepared/--plain", help="Join the prepared layout, or the Parquet files as they are.")
+    ] = True,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep data, results and plot in this directory.", file_okay=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed makes other data.")] = 7,
+) -> None:
+    """Join a live stream of orders with a table larger than the budget, check every result row, draw a plot."""
+    from penstock.cli.demo import Options, run
+
+    raise typer.Exit(run(Options(rows, orders, memory, prepared, keep, seed)))
+
+
+@app.command()
+def prepare(
+    source: Annotated[Path, typer.Argument(help="A Parquet file, or a directory of them.")],
+    target: Annotated[Path, typer.Argument(help="The directory to write; a prepared table in it is replaced.")],
+    key: Key,
+    page: Annotated[str, typer.Option(help="The size of a page: smaller ones need less memory.")] = "1MB",
+) -> None:
+    """Write a table in the layout that join_table reads fastest: ordered by key hash, rows together."""
+    from penstock.cli.tables import prepare_table
+
+    prepare_table(source, target, columns(key), page)
+
+
+@app.command()
+def table(
+    path: Annotated[Path, typer.Argument(help="A Parquet file, a directory of them, or a prepared table.")],
+    key: Key,
+    slots: Annotated[int | None, typer.Option(help="How many share the work; one for each core by default.")] = None,
+) -> None:
+    """Show a table as join_table sees it: rows, pages, columns, and the smallest memory that would do."""
+    from penstock.cli.tables import show_table
+
+    show_table(path, columns(key), slots)
+
+
+def columns(text: str) -> list[str]:
+    """The columns that a comma-separated option names."""
+    return [name.strip() for name in text.split(",") if name.strip()]

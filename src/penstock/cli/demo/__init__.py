@@ -1,0 +1,43 @@
+"""`penstock demo`: a live join with a table larger than its budget, every result row checked, and a plot."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.cli.demo.verify import load
+from penstock.cli.say import console
+from penstock.plan.units import parse_size
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line said."""
+
+    rows: int
+    orders: int
+    memory: str
+    prepared: bool
+    keep: Path | None
+    seed: int
+
+
+def run(options: Options) -> int:
+    """The exit code: 0 if every result row was there, once, and no other; 130 if it was interrupted."""
+    from penstock.cli.demo.show import show
+
+    # What would only be missed at the end is asked for at the beginning.
+    load()
+    parse_size(options.memory)
+    began = time.monotonic()
+    scratch = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    try:
+        return 0 if show(options, scratch, began) else 1
+    except KeyboardInterrupt:
+        console.print("[yellow]interrupted[/]; the query is stopped.")
+        return 130
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,88 @@
+"""The same join by DuckDB, which shares no code with ours, and a comparison as bags of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the rows found compare with the rows expected."""
+
+    expected: int
+    found: int
+    missing: int
+    unexpected: int
+
+    @property
+    def good(self) -> bool:
+        """Whether both are the same bag of rows."""
+        return not self.missing and not self.unexpected and self.found == self.expected
+
+
+class Judge:
+    """DuckDB over the files of the demonstration."""
+
+    def __init__(self, orders: Path, products: Path, results: Path, scratch: Path) -> None:
+        duckdb = load()
+        self._db: Any = duckdb.connect()
+        self._db.execute("SET memory_limit='2GB'")
+        self._db.execute(f"SET temp_directory='{_quoted(scratch)}'")
+        self._db.execute("SET TimeZone='UTC'")
+        self._view("orders", orders)
+        self._view("products", products)
+        self._view("found", results)
+        self._db.execute(
+            "CREATE VIEW expected AS SELECT o.*, p.* EXCLUDE (product_id) "
+            "FROM orders o JOIN products p USING (product_id)"
+        )
+
+    def _view(self, name: str, place: Path) -> None:
+        files = "*.parquet" if place.is_dir() else ""
+        self._db.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{_quoted(place / files)}')")
+
+    def compare(self) -> Verdict:
+        """Count both, and what either has that the other has not, each row as often as it is there."""
+        return Verdict(
+            self._number("SELECT count(*) FROM expected"),
+            self._number("SELECT count(*) FROM found"),
+            self._number("SELECT count(*) FROM (FROM expected EXCEPT ALL FROM found)"),
+            self._number("SELECT count(*) FROM (FROM found EXCEPT ALL FROM expected)"),
+        )
+
+    def sample(self, rows: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """A few results."""
+        cursor = self._db.execute(
+            "SELECT order_id, product_id, quantity, title, price, round(quantity * price, 2) AS total "
+            f"FROM found ORDER BY order_id LIMIT {rows}"
+        )
+        return [column[0] for column in cursor.description], cursor.fetchall()
+
+    def close(self) -> None:
+        """Let go of files and memory."""
+        self._db.close()
+
+    def _number(self, query: str) -> int:
+        return int(self._db.execute(query).fetchone()[0])
+
+
+def load() -> Any:
+    """DuckDB, or an error that says how to get what the demonstration needs."""
+    try:
+        import duckdb
+        import psutil  # noqa: F401 - the meter needs it, and asks here so that its absence is found at the start
+    except ImportError as missing:
+        raise PenstockError(
+            f"The demonstration needs {missing.name}, which is not installed.",
+            why="DuckDB checks the results, psutil tells the workers' memory.",
+            do="Run it as ./dev demo, or install both: pip install 'penstock[demo]'",
+        ) from None
+    return duckdb
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")

@@ -1,0 +1,45 @@
+"""How the commands speak: one console, errors in red, a line for each thing that is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+
+from penstock.errors import PenstockError
+
+console = Console(highlight=False)
+complaints = Console(stderr=True, highlight=False)
+
+
+def show_error(error: PenstockError) -> None:
+    """What happened, in red; then why, and what to do."""
+    complaints.print(f"[bold red]{type(error).__name__}:[/] [red]{escape(error.what)}[/]", soft_wrap=True)
+    for text in (error.why, error.do):
+        if text:
+            complaints.print(f"  {escape(text)}", soft_wrap=True)
+
+
+class Step:
+    """Something that is being done; `done` is what is said of it afterwards."""
+
+    def __init__(self, doing: str) -> None:
+        self.doing = doing
+        self.done = doing
+
+
+@contextmanager
+def step(doing: str) -> Iterator[Step]:
+    """Say what is being done while it is done, and what came of it with the time it took."""
+    this = Step(doing)
+    began = time.monotonic()
+    if console.is_terminal:
+        with console.status(f"{doing} …", spinner="dots"):
+            yield this
+    else:
+        console.print(f"… {doing}")
+        yield this
+    console.print(f"[green]✓[/] {this.done} [dim]({time.monotonic() - began:.1f} s)[/]", soft_wrap=True)
