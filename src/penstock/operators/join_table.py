@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import BadOption
 from penstock.plan.join_table import Division, JoinTablePlan
-from penstock.plan.units import parse_size
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
 from penstock.spark.slots import shuffle_partitions
@@ -59,8 +58,8 @@ def join_table(
         arrow_schema(stream),
         table,
         on=(on,) if isinstance(on, str) else tuple(on),
-        memory=parse_size(memory),
-        slots=slots or shuffle_partitions(stream.sparkSession),
+        memory=memory,
+        slots=shuffle_partitions(stream.sparkSession) if slots is None else slots,
         division=division,
         pages_per_step=pages_per_step,
     )

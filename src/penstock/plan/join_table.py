@@ -13,7 +13,7 @@ from penstock.errors import BadOption, MemoryTooSmall, PenstockError, PlanError
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metric
 from penstock.kernels.mesh.meshjoin import MeshJoin, least_budget, results_schema, rows_in
 from penstock.plan.base import Plan, Side
-from penstock.plan.units import format_size
+from penstock.plan.units import format_size, parse_size
 from penstock.tables.base import Page, Table
 from penstock.tables.keys import PARTITIONS, check_key_types, hash_range
 
@@ -47,40 +47,19 @@ class JoinTablePlan(Plan):
         table: Table,
         *,
         on: tuple[str, ...],
-        memory: int,
+        memory: str | int,
         slots: int,
         division: Division | None = None,
         pages_per_step: int | None = None,
     ) -> JoinTablePlan:
         """The plan, or one error that names every fault in it."""
-        faults: list[PenstockError] = []
-        if len(on) != len(table.key):
-            faults.append(
-                BadOption(
-                    f"`on` names {len(on)} columns, and the key of {table.path} has {len(table.key)}.",
-                    do=f"Give one stream column for each of: {', '.join(table.key)}.",
-                )
-            )
-        else:
-            try:
-                check_key_types(stream, on, table.schema, table.key)
-            except PlanError as fault:
-                faults.append(fault)
+        by_key = table.by_key(0, 1) is not None
+        size, faults = _size(memory)
+        faults += _key_faults(stream, table, on)
         faults += _clashes(stream, table)
-        if not 1 <= slots <= PARTITIONS:
-            faults.append(BadOption(f"slots={slots} is not between 1 and {PARTITIONS}."))
-        can_divide_by_key = table.by_key(0, 1) is not None
-        if division == "key" and not can_divide_by_key:
-            faults.append(
-                BadOption(
-                    f"{table.path} cannot be divided by key: its pages hold any key.",
-                    do=f"Write the prepared layout once: {_prepare(table)}",
-                )
-            )
+        faults += _option_faults(table, by_key, slots, division, pages_per_step)
         if not faults:
-            plan = cls(
-                stream, table, on, memory, slots, division or ("key" if can_divide_by_key else "pages"), pages_per_step
-            )
+            plan = cls(stream, table, on, size, slots, division or ("key" if by_key else "pages"), pages_per_step)
             faults += plan._memory_faults()
         if len(faults) == 1:
             raise faults[0]
@@ -183,13 +162,64 @@ def _width(kind: pa.DataType) -> int:
         return 24
 
 
+def _size(memory: str | int) -> tuple[int, list[PenstockError]]:
+    try:
+        return parse_size(memory), []
+    except BadOption as fault:
+        return 0, [fault]
+
+
+def _key_faults(stream: pa.Schema, table: Table, on: tuple[str, ...]) -> list[PenstockError]:
+    if len(on) != len(table.key):
+        return [
+            BadOption(
+                f"`on` names {len(on)} columns, and the key of {table.path} has {len(table.key)}.",
+                do=f"Give one stream column for each of: {', '.join(table.key)}.",
+            )
+        ]
+    faults: list[PenstockError] = []
+    for ours, theirs in zip(on, table.key, strict=True):
+        try:
+            check_key_types(stream, (ours,), table.schema, (theirs,))
+        except PlanError as fault:
+            faults.append(fault)
+    return faults
+
+
+def _option_faults(
+    table: Table, by_key: bool, slots: int, division: str | None, pages_per_step: int | None
+) -> list[PenstockError]:
+    faults: list[PenstockError] = []
+    if not 1 <= slots <= PARTITIONS:
+        faults.append(BadOption(f"slots={slots} is not between 1 and {PARTITIONS}."))
+    if division not in (None, "key", "pages"):
+        faults.append(
+            BadOption(
+                f"division={division!r} is no way to divide the work.",
+                do='Give "key" (a prepared table), "pages" (any table), or leave it out.',
+            )
+        )
+    if division == "key" and not by_key:
+        faults.append(
+            BadOption(
+                f"{table.path} cannot be divided by key: its pages hold any key.",
+                do=f"Write the prepared layout once: {_prepare(table)}",
+            )
+        )
+    if pages_per_step is not None and pages_per_step < 1:
+        faults.append(BadOption(f"pages_per_step={pages_per_step} is no number of pages.", do="Give at least 1."))
+    return faults
+
+
 def _clashes(stream: pa.Schema, table: Table) -> list[PenstockError]:
-    both = [name for name in table.schema.names if name in stream.names and name not in table.key]
+    # As Spark has it: names that differ in case alone are the same.
+    theirs = {name.lower(): name for name in table.schema.names if name not in table.key}
+    both = [name for name in stream.names if name.lower() in theirs]
     if not both:
         return []
     return [
         PlanError(
-            f"The stream and {table.path} both have {', '.join(repr(name) for name in both)}.",
+            f"The stream and {table.path} both have {', '.join(repr(theirs[name.lower()]) for name in both)}.",
             why="The result would have two columns of one name.",
             do=f"Rename it in the stream first, for example with withColumnRenamed({both[0]!r}, 'stream_{both[0]}').",
         )

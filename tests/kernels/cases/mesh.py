@@ -19,7 +19,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Portion
 from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, MeshJoin, least_budget
-from penstock.tables import Table, table
+from penstock.tables import Table, prepare, table
 from penstock.testing import assert_same_rows
 from penstock.testing.conformance import Case, register, side_of
 from penstock.testing.strategies import KEY_KINDS, cuts, key_names, table_schema, tables
@@ -59,6 +59,9 @@ def stored(plan: MeshPlan) -> Table:
     half = plan.rows.num_rows // 2
     for number, part in enumerate([plan.rows.slice(0, half), plan.rows.slice(half)]):
         pq.write_table(part, folder / f"{number}.parquet", row_group_size=plan.page)
+    if plan.prepared:
+        # Pages as small as they can be: some dozens of these rows each.
+        return prepare(folder, f"{folder}-prepared", key=key_names(plan.kind), page_bytes=4 << 10)
     return table(folder, key=key_names(plan.kind))
 
 
@@ -67,7 +70,11 @@ def plans(draw: DrawFn) -> MeshPlan:
     kind = draw(st.sampled_from(KEY_KINDS))
     rows = draw(tables(kind, CARRIED, max_rows=8))
     return MeshPlan(
-        kind, rows, page=draw(st.sampled_from([1, 3, 1_000])), pages_per_step=draw(st.sampled_from([None, 1, 2]))
+        kind,
+        rows,
+        page=draw(st.sampled_from([1, 3, 1_000])),
+        pages_per_step=draw(st.sampled_from([None, 1, 2])),
+        prepared=draw(st.booleans()),
     )
 
 

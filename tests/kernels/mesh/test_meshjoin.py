@@ -10,7 +10,7 @@ from penstock.errors import MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, Portion
 from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, STEPS_PER_CYCLE, MeshJoin, least_budget
 from penstock.plan.join_table import JoinTablePlan
-from penstock.tables import table
+from penstock.tables import prepare, table
 from penstock.tables.keys import hash_keys, slot_of
 from penstock.testing import Host, assert_same_rows, bag, shuffled
 
@@ -117,11 +117,13 @@ def test_a_step_run_again_in_another_order_emits_the_same_bag(tmp_path, seed, wa
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 5])
-@pytest.mark.parametrize("division", ["pages"])
+@pytest.mark.parametrize("division", ["pages", "key"])
 def test_slots_share_the_work_and_none_of_the_results(tmp_path, division, slots):
     rng = np.random.default_rng(slots)
     rows = pa.table({"k": rng.integers(0, 300, 900), "n": np.arange(900)})
     over = stored(tmp_path / "t", rows, page=250)
+    if division == "key":
+        over = prepare(over, tmp_path / "prepared", key="k", page_bytes=4 << 10)
     plan = JoinTablePlan.checked(STREAM, over, on=("k",), memory=64 << 20, slots=slots, division=division)
     stream = numbered(rng.integers(0, 400, 1_000))
     owner = slot_of(hash_keys([stream.column("k").combine_chunks()]), slots)
