@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 FAULTS = ("none", "drop-row", "repeat-batch", "no-ledger")
 
 
@@ -36,7 +38,7 @@ def main() -> None:
     if said.master:
         settings |= {"spark_master": said.master, "spark_executor_memory": "1g", "spark_cores_max": "2"}
     spark = ps.session("faults", cores=2, **settings)
-    plant(said.fault)
+    plant(said.fault, pytest.MonkeyPatch())
     trigger = {"availableNow": True} if said.trigger == "available" else {"processingTime": "0 seconds"}
     started: list[Any] = []
     for sink in said.sinks.split(","):
@@ -57,33 +59,28 @@ def main() -> None:
     print("done", flush=True)
 
 
-def plant(fault: str) -> None:
+def plant(fault: str, patch: pytest.MonkeyPatch) -> None:
     """Break a promise on purpose: the checks must notice."""
+    from penstock.operators import join_table
     from penstock.spark import flow, sink
 
+    run, commit = join_table.run, sink.commit
+
+    def twice(ledgers: Any, batch: int, written: list[Any]) -> None:
+        commit(ledgers, batch, written)
+        for file in ledgers["results"].place.glob("part-00000001-*.parquet"):
+            file.with_name(f"again-{file.name}").write_bytes(file.read_bytes())
+
+    def unwritten(ledger: Any, batch: int, files: list[dict[str, Any]]) -> None:
+        for file in files:
+            (sink.staging(ledger.place) / file["name"]).rename(ledger.place / file["name"])
+
     if fault == "drop-row":
-        from penstock.operators import join_table
-
-        run = join_table.run
-        join_table.run = lambda plan, inputs: run(_dropping(plan), inputs)  # type: ignore[assignment]
+        patch.setattr(join_table, "run", lambda plan, inputs: run(_dropping(plan), inputs))
     elif fault == "repeat-batch":
-        commit = sink.commit
-
-        def twice(ledgers: Any, batch: int, written: list[Any]) -> None:
-            commit(ledgers, batch, written)
-            if batch == 3:
-                for ledger in ledgers.values():
-                    for file in ledger.place.glob(f"part-{batch:08d}-*.parquet"):
-                        (ledger.place / f"again-{file.name}").write_bytes(file.read_bytes())
-
-        flow.commit = twice  # type: ignore[assignment]
+        patch.setattr(flow, "commit", twice)
     elif fault == "no-ledger":
-
-        def always(ledger: Any, batch: int, files: list[dict[str, Any]]) -> None:
-            for file in files:
-                (sink.staging(ledger.place) / file["name"]).rename(ledger.place / file["name"])
-
-        sink.Ledger.commit = always  # type: ignore[method-assign]
+        patch.setattr(sink.Ledger, "commit", unwritten)
 
 
 def _dropping(plan: Any) -> Any:

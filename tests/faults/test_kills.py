@@ -47,10 +47,10 @@ def nothing_left(shop: Workshop) -> None:
 
 
 def test_short_series(tmp_path: Path) -> None:
-    """The two points where an unprotected sink or state repeats rows, and a worker in mid-batch."""
-    shop = Workshop(tmp_path / "shop", files=6)
-    kill_at(shop, ["after-sink", "in-commit"])
-    program = shop.run(crash="between-chunks:1:worker")
+    """The point where an unprotected sink repeats rows, then a worker in the middle of storing state."""
+    shop = Workshop(tmp_path / "shop", files=5)
+    kill_at(shop, ["after-sink"])
+    program = shop.run(crash="between-chunks:2:worker")
     assert program.code == 0, program.said
     shop.check()
     nothing_left(shop)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse, CheckpointMismatch, SinkDamaged
+from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse, CheckpointMismatch, SinkDamaged, StateDamaged
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.chunks import ChunkCache, entry_of
+from penstock.spark.failures import cause
 from penstock.spark.files import read_whole, write_whole
 from penstock.spark.sink import Ledger, commit, staging
 
@@ -310,3 +318,86 @@ def test_output_older_or_newer_than_the_checkpoint_is_refused(tmp_path: Path) ->
     with pytest.raises(SinkDamaged, match="does not have batch 1"):
         held.check_sinks({"results": elsewhere})
     held.close()
+
+
+# -- the state that Spark keeps ----------------------------------------------------------------------------------------
+
+
+def hadoop(path: Path, body: bytes) -> None:
+    """A file as Hadoop writes it on a local disk, with its checksums."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(body)
+    sums = b"".join(zlib.crc32(body[at : at + 512]).to_bytes(4, "big") for at in range(0, len(body), 512))
+    path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + sums)
+
+
+def with_state(path: Path) -> None:
+    """Three batches done, a snapshot after the first: the next batch loads version 3."""
+    with_logs(path, 3, committed=3)
+    said = '{"batchWatermarkMs":0,"conf":{"spark.sql.shuffle.partitions":"2"}}'
+    (path / "offsets" / "2").write_text(f'v1\n{said}\n{{"logOffset":2}}')
+    for partition in ("0", "1"):
+        place = path / "state" / "0" / partition
+        for version in (1, 2, 3):
+            hadoop(place / f"{version}.changelog", b"changes " * 70)
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as snapshot:
+            snapshot.writestr("metadata", 'v1\n{"sstFiles":[{"dfsSstFileName":"000008-x.sst"}]}')
+        hadoop(place / "1.zip", archive.getvalue())
+        hadoop(place / "SSTs" / "000008-x.sst", b"rows")
+
+
+@pytest.mark.parametrize("name", ["0/1.zip", "1/2.changelog", "0/3.changelog", "1/SSTs/000008-x.sst"])
+def test_state_cut_changed_or_missing_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    with_state(tmp_path / "ck")
+    checkpoint(tmp_path / "ck", on="a").close()
+    path = tmp_path / "ck" / "state" / "0" / name
+    for body in list(damaged(path.read_bytes()))[::7]:
+        path.write_bytes(body)
+        with pytest.raises(CheckpointDamaged, match=f"{name} is cut short or changed"):
+            checkpoint(tmp_path / "ck", on="a")
+    path.unlink()
+    if path.suffix == ".zip":  # without its snapshot all changes since the beginning are asked for
+        path, name = path.with_suffix(".changelog"), "0/1.changelog"
+        path.unlink()
+    with pytest.raises(CheckpointDamaged, match=f"{name} is missing"):
+        checkpoint(tmp_path / "ck", on="a")
+
+
+def test_state_that_is_not_needed_any_more_is_not_asked_for(tmp_path: Path) -> None:
+    with_state(tmp_path / "ck")
+    (tmp_path / "ck" / "state" / "0" / "0" / "1.changelog").unlink()
+    checkpoint(tmp_path / "ck", on="a").close()
+
+
+def test_state_without_checksums_is_left_to_spark_but_must_be_there(tmp_path: Path) -> None:
+    with_state(tmp_path / "ck")
+    for sums in (tmp_path / "ck" / "state").rglob(".*.crc"):
+        sums.unlink()
+    checkpoint(tmp_path / "ck", on="a").close()
+    shutil.rmtree(tmp_path / "ck" / "state" / "0" / "1")
+    with pytest.raises(CheckpointDamaged, match=r"1/1\.changelog is missing"):
+        checkpoint(tmp_path / "ck", on="a")
+
+
+def test_what_spark_says_of_lost_state_becomes_one_line_and_a_remedy() -> None:
+    said = (
+        "[STREAM_FAILED] x [CANNOT_LOAD_STATE_STORE.X] Error of file:/ck/state/0/0/3.changelog does not exist. More\n"
+    )
+    found = cause(RuntimeError(said * 50))
+    assert isinstance(found, StateDamaged)
+    assert str(found).startswith("/ck/state/0/0/3.changelog cannot be read back.")
+    assert "Restore the checkpoint" in str(found)
+
+
+def test_second_process_is_refused(tmp_path: Path) -> None:
+    held = checkpoint(tmp_path / "ck", on="a")
+    program = (
+        "import sys; from penstock.spark.checkpoint import Checkpoint\n"
+        "plan = type('Plan', (), {'identity': lambda self: {'on': 'a'}})()\n"
+        f"Checkpoint({str(tmp_path / 'ck')!r}, plan)"
+    )
+    second = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    held.close()
+    assert f"in use by process {os.getpid()}" in second.stderr
+    subprocess.run([sys.executable, "-c", program], check=True)

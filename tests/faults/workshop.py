@@ -6,8 +6,10 @@ The judge is DuckDB: the join of the records that are whole with the table, as a
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 import duckdb
@@ -23,6 +26,13 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.flow import Flow
+    from penstock.spark.running import Running
+
+SCHEMA = "order_id long, product_id long"
 DRIVER = Path(__file__).with_name("driver.py")
 #: Records that no schema of integers fits; one line each.
 MALFORMED = (
@@ -44,9 +54,11 @@ class Workshop:
     seed: int = 1
     aside: Counter[tuple[str, str]] = field(default_factory=Counter)
     orders: pa.Table = field(init=False)
+    inputs: Path = field(init=False)
     began_last: float = 0.0
 
     def __post_init__(self) -> None:
+        self.inputs = self.base
         rng = np.random.default_rng(self.seed)
         (self.base / "orders").mkdir(parents=True)
         (self.base / "products").mkdir()
@@ -80,7 +92,7 @@ class Workshop:
     def exact(self) -> Counter[tuple[object, ...]]:
         """The join, by an engine that knows nothing of ours."""
         orders = self.orders  # noqa: F841  (DuckDB finds it by name)
-        table = f"'{self.base}/products/*.parquet'"
+        table = f"'{self.inputs}/products/*.parquet'"
         found = duckdb.sql(f"SELECT order_id, product_id, price FROM orders JOIN {table} USING (product_id)")
         return Counter(found.fetchall())
 
@@ -118,6 +130,40 @@ class Workshop:
             assert not got - exact, f"{name}: {len(got - exact)} rows wrong or twice: {list(got - exact)[:3]}"
         assert not self.set_aside() - self.aside, "set_aside has rows wrong or twice"
 
+    # -- the same join in this process ---------------------------------------------------------------------------
+
+    def flow(self, spark: SparkSession, **options: Any) -> Flow:
+        """The join that the driver runs."""
+        import penstock as ps
+
+        orders = ps.read_json(spark, str(self.inputs / "orders"), SCHEMA, maxFilesPerTrigger=1)
+        products = ps.table(str(self.inputs / "products"), key="product_id")
+        return ps.join_table(orders, products, **{"on": "product_id", "memory": "8MB", "pages_per_step": 2} | options)
+
+    def begin(self, spark: SparkSession, *, until_done: bool = True, **options: Any) -> Running:
+        """Start it, into the ledger sink."""
+        trigger = {"availableNow": True} if until_done else {"processingTime": "0 seconds"}
+        places = {"results": str(self.base / "out"), "set_aside": str(self.base / "aside")}
+        return self.flow(spark, **options).start(checkpoint=str(self.base / "ck"), trigger=trigger, **places)
+
+    def leave_waiting(self, spark: SparkSession, batches: int) -> None:
+        """Run it, and stop it while rows wait and a micro-batch is planned but not done."""
+        running = self.begin(spark, until_done=False)
+        until = time.monotonic() + 180
+        while self.batches() < batches and running.active and time.monotonic() < until:
+            time.sleep(0.02)
+        running.stop()
+        assert self.committed() != self.exact(), "it was to be stopped before its end"
+
+    def copy(self, base: Path) -> Workshop:
+        """Another state of the same: input and table are shared, output and checkpoint are its own."""
+        twin = copy.copy(self)
+        twin.base = base
+        base.mkdir()
+        for name in ("ck", "out", "aside"):
+            shutil.copytree(self.base / name, base / name)
+        return twin
+
     # -- the program -------------------------------------------------------------------------------------------
 
     def start(self, *arguments: str, crash: str = "") -> Program:
@@ -140,8 +186,12 @@ class Workshop:
 
     def run(self, *arguments: str, crash: str = "") -> Program:
         """The driver, until it ends. A crash that was asked for must have happened."""
-        program = self.start(*arguments, crash=crash)
-        program.wait()
+        for _ in range(3):
+            program = self.start(*arguments, crash=crash)
+            program.wait()
+            # Spark gives its first Python ten seconds to come up; a machine that is too busy for that is no finding.
+            if "failed to connect back" not in program.said:
+                break
         missed = set(crash.split(",")) - set(program.crashed) - {""}
         assert not missed, f"never hit: {missed}\n{program.said}"
         return program
@@ -171,7 +221,7 @@ class Program:
 
     @property
     def said(self) -> str:
-        return self.log.read_text(errors="replace")[-6000:]
+        return self.log.read_text(errors="replace")[-20_000:]
 
     @property
     def crashed(self) -> list[str]:

@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import uuid
-import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote, urlparse
@@ -17,13 +16,12 @@ from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse, SinkD
 from penstock.plan.base import STATE_FORMAT, Plan
 from penstock.spark.files import read_whole, write_whole
 from penstock.spark.host import check_identity
+from penstock.spark.spark_files import RESTORE, check_state, gap, missing, numbers, read_checked, read_json, read_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.spark.sink import Ledger
-
-_RESTORE = "Restore the checkpoint directory from a copy, or start with a new one."
 
 
 class Checkpoint:
@@ -48,14 +46,14 @@ class Checkpoint:
 
     def committed(self) -> int:
         """The last micro-batch that Spark committed; -1 if there is none."""
-        return max(_numbers(self.path / "commits"), default=-1)
+        return max(numbers(self.path / "commits"), default=-1)
 
     def partitions(self) -> int | None:
         """The shuffle partitions that the query keeps; None before it first ran."""
-        planned = _numbers(self.path / "offsets")
+        planned = numbers(self.path / "offsets")
         if not planned:
             return None
-        said = json.loads(_log_lines(self.path / "offsets" / str(planned[-1]))[0])
+        said = json.loads(read_log(self.path / "offsets" / str(planned[-1]))[0])
         found = said.get("conf", {}).get("spark.sql.shuffle.partitions")
         return int(found) if found else None
 
@@ -71,7 +69,7 @@ class Checkpoint:
             begin, end = before.get(log.name, -1) + 1, until.get(log.name, -1)
             names = [f"{number}{kind}" for number in range(begin, end + 1) for kind in ("", ".compact")]
             for entry in filter(Path.exists, map(log.joinpath, names)):
-                for said in map(json.loads, _log_lines(entry)):
+                for said in map(json.loads, read_log(entry)):
                     if isinstance(said, dict) and begin <= said.get("batchId", -1) <= end:
                         parts = urlparse(said["path"])
                         if parts.scheme in ("", "file"):
@@ -83,7 +81,7 @@ class Checkpoint:
         entry = self.path / "offsets" / str(batch)
         if not entry.exists():
             return {}
-        said = [json.loads(line) if line != "-" else None for line in _log_lines(entry)[1:]]
+        said = [json.loads(line) if line != "-" else None for line in read_log(entry)[1:]]
         return {str(n): one["logOffset"] for n, one in enumerate(said) if isinstance(one, dict) and "logOffset" in one}
 
     def close(self) -> None:
@@ -97,8 +95,8 @@ class Checkpoint:
         path = self.path / "penstock-sinks.json"
         known = read_whole(path) if path.exists() else {}
         if known is None:
-            raise CheckpointDamaged(f"{path} is cut or changed.", do=_RESTORE)
-        planned = max(_numbers(self.path / "offsets"), default=-1)
+            raise CheckpointDamaged(f"{path} is cut or changed.", do=RESTORE)
+        planned = max(numbers(self.path / "offsets"), default=-1)
         committed = self.committed()
         for channel, ledger in ledgers.items():
             batches = ledger.batches()
@@ -147,12 +145,12 @@ class Checkpoint:
                 raise CheckpointDamaged(
                     f"{path} is missing, and the checkpoint is not a new one.",
                     why="It says which plan the checkpoint belongs to; Flow.start writes it before anything runs.",
-                    do=_RESTORE,
+                    do=RESTORE,
                 )
             write_whole(path, {"format": STATE_FORMAT, "identity": identity, "id": uuid.uuid4().hex})
         said = read_whole(path)
         if said is None:
-            raise CheckpointDamaged(f"{path} is cut or changed.", do=_RESTORE)
+            raise CheckpointDamaged(f"{path} is cut or changed.", do=RESTORE)
         check_identity(said["format"], said["identity"], identity)
         return str(said["id"])
 
@@ -164,76 +162,30 @@ class Checkpoint:
             raise CheckpointDamaged(
                 f"{metadata} is missing.",
                 why="It holds the query's id; Spark would begin again as another query.",
-                do=_RESTORE,
+                do=RESTORE,
             )
         if metadata.exists():
-            _json(metadata, _read(metadata))
+            read_json(metadata, read_checked(metadata))
         offsets, commits = self.path / "offsets", self.path / "commits"
         for log in (offsets, commits, *(self.path / "sources").glob("*")):
             for entry in log.glob("[0-9]*") if log.is_dir() else ():
-                if len(_log_lines(entry)) < (2 if log == offsets else 1):
-                    raise CheckpointDamaged(f"{entry} is cut short.", do=_RESTORE)
-        self._check_order(_numbers(offsets), _numbers(commits))
+                read_log(entry, least=2 if log == offsets else 1)
+        self._check_order(numbers(offsets), numbers(commits))
 
     def _check_order(self, planned: list[int], committed: list[int]) -> None:
         """A log without one of its entries reads as a shorter log: Spark would plan again what was done."""
         last = max(planned[-1:] + committed[-1:], default=-1)
-        if last >= 0 and (missing := _gap(planned, planned[0] if planned else last, last)) is not None:
-            raise _missing(self.path / "offsets" / str(missing), "Spark would plan the batch again, with other rows.")
+        if last >= 0 and (lost := gap(planned, planned[0] if planned else last, last)) is not None:
+            raise missing(self.path / "offsets" / str(lost), "Spark would plan the batch again, with other rows.")
         if last < 0:
             return
         for number, until in self._source_offsets(last).items():
             log = self.path / "sources" / number
             # A compacted entry stands for itself and all before it.
             compacted = [int(entry.stem) for entry in log.glob("*.compact") if int(entry.stem) <= until]
-            missing = _gap(_numbers(log), max(compacted, default=-1) + 1, until)
-            if missing is not None:
-                raise _missing(log / str(missing), "The files it lists would be read again, and their rows twice.")
-
-
-def _read(path: Path) -> str:
-    """A text file of Spark, if it agrees with the checksums that Hadoop keeps beside it."""
-    body, sums = path.read_bytes(), path.with_name(f".{path.name}.crc")
-    if sums.exists():
-        said = sums.read_bytes()
-        each = int.from_bytes(said[4:8], "big")
-        if said[:4] != b"crc\0" or each <= 0:
-            raise CheckpointDamaged(f"{sums} is cut short or changed.", do=_RESTORE)
-        found = b"".join(zlib.crc32(body[at : at + each]).to_bytes(4, "big") for at in range(0, len(body), each))
-        if said[8:] != found:
-            raise CheckpointDamaged(f"{path} is cut short or changed.", why="Its checksum differs.", do=_RESTORE)
-    try:
-        return body.decode()
-    except ValueError:
-        raise CheckpointDamaged(f"{path} is changed.", why="It is no text any more.", do=_RESTORE) from None
-
-
-def _log_lines(entry: Path) -> list[str]:
-    """The lines of an entry in one of Spark's logs, all of them whole."""
-    version, *lines = _read(entry).splitlines() or [""]
-    if not version.startswith("v") or not lines:
-        raise CheckpointDamaged(f"{entry} is cut short.", do=_RESTORE)
-    for line in lines:
-        if line != "-":
-            _json(entry, line)
-    return lines
-
-
-def _json(path: Path, text: str) -> None:
-    try:
-        json.loads(text)
-    except ValueError:
-        raise CheckpointDamaged(f"{path} is cut short or changed.", do=_RESTORE) from None
-
-
-def _missing(path: Path, why: str) -> CheckpointDamaged:
-    return CheckpointDamaged(f"{path} is missing.", why=why, do=_RESTORE)
-
-
-def _numbers(log: Path) -> list[int]:
-    """The micro-batches in one of Spark's logs, in order."""
-    return sorted(int(entry.name) for entry in log.glob("[0-9]*") if entry.name.isdigit())
-
-
-def _gap(numbers: list[int], first: int, last: int) -> int | None:
-    return min(set(range(first, last + 1)) - set(numbers), default=None)
+            lost = gap(numbers(log), max(compacted, default=-1) + 1, until)
+            if lost is not None:
+                raise missing(log / str(lost), "The files it lists would be read again, and their rows twice.")
+        partitions = self.partitions()
+        if committed and partitions is not None:
+            check_state(self.path / "state", planned[-1] + (planned[-1] in committed), partitions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from penstock import errors
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StateDamaged
 from penstock.spark.gateway import log_file
 
 _OURS = re.compile(r"penstock\.errors\.(\w+): (.*?)(?=\n\S|\n\n|\n\tat |\Z)", re.DOTALL)
@@ -25,6 +25,8 @@ def cause(failure: BaseException) -> BaseException:
     <class 'penstock.errors.TableChanged'>
     """
     found = _OURS.findall(str(failure))
+    if not found and "CANNOT_LOAD_STATE_STORE" in str(failure):
+        return _state_lost(failure)
     if isinstance(failure, PenstockError) or not found:
         log = log_file()
         if log is not None and not isinstance(failure, PenstockError):
@@ -36,5 +38,16 @@ def cause(failure: BaseException) -> BaseException:
         return failure
     what, *rest = (line.strip() for line in text.strip().splitlines())
     ours = kind(what, why="\n  ".join(rest))
+    ours.__cause__ = failure
+    return ours
+
+
+def _state_lost(failure: BaseException) -> StateDamaged:
+    file = re.search(r"(?:file:)?(/[^\s]*/state/[^\s]+)", str(failure))
+    ours = StateDamaged(
+        f"{file[1]} cannot be read back." if file else "The state files of the checkpoint cannot be read back.",
+        why="Spark could not load the state that the query left; going on would lose or repeat results.",
+        do="Restore the checkpoint directory from a copy, or start with a new one.",
+    )
     ours.__cause__ = failure
     return ours

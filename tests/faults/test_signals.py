@@ -1,0 +1,34 @@
+"""SIGTERM and SIGINT: the micro-batch under way is finished, exit 0, and nothing is left behind."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.faults.workshop import Workshop
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def numbers(log: Path) -> set[int]:
+    return {int(entry.name) for entry in log.glob("[0-9]*")}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_program_ends_cleanly_when_asked(tmp_path: Path, number: signal.Signals) -> None:
+    shop = Workshop(tmp_path / "shop", files=30)
+    program = shop.start("--sinks", "ledger", "--trigger", "always")
+    program.wait_for(lambda: shop.batches() >= 3)
+    under_way = shop.batches() - 1
+    program.process.send_signal(number)
+    assert program.wait(120) == 0, program.said
+    assert under_way in numbers(shop.base / "ck" / "commits"), "the batch under way was not finished"
+    assert not program.members()
+    assert list((shop.base / "tmp").iterdir()) == []
+    assert shop.batches() < 30, "it was to stop before its end"
+    shop.check_so_far()
+    shop.finish("--sinks", "ledger")
+    shop.check("ledger")
+    assert list((shop.base / "tmp").iterdir()) == []
