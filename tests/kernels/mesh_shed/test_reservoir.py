@@ -142,7 +142,7 @@ def test_memory_is_that_of_the_rows_held():
     for piece in np.array_split(numbers, 10):
         reservoir.offer(piece, piece)
     assert reservoir.held == 1000
-    assert reservoir.memory() <= 32 * 1024
+    assert reservoir.memory() <= 64 * 1024
     told = Reservoir(make_policy("samplew"), 1000)
     for piece in np.array_split(numbers, 10):
         told.offer(piece, piece)
