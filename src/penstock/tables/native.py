@@ -11,9 +11,11 @@ keep the buffer alive and the arithmetic right.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import intrinsic, register_jitable
@@ -22,8 +24,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ADDRESS = types.uint64
 SIZE = types.int64
-#: Two numbers and a truth, as a result.
-EXTENT = types.Tuple((types.int64, types.int64, types.boolean))  # type: ignore[no-untyped-call]
 #: Arguments that are only read; a writable array is accepted as well.
 I64S = types.Array(types.int64, 1, "C", readonly=True)
 U64S = types.Array(types.uint64, 1, "C", readonly=True)
@@ -77,6 +77,36 @@ def _storer(bits: int) -> Any:
 
     return intrinsic(store)
 
+
+def _call_pread(_context: Any, function: Any, descriptor: Any, to: Any, size: Any, offset: Any) -> Any:
+    """The C function `pread` at an address."""
+
+    def generate(_target: object, builder: Any, _signature: object, arguments: Any) -> Any:
+        word, number = ir.IntType(64), ir.IntType(32)
+        kind = ir.FunctionType(word, [number, word, word, word]).as_pointer()
+        pread = builder.inttoptr(arguments[0], kind)
+        return builder.call(pread, [builder.trunc(arguments[1], number), *arguments[2:]])
+
+    return types.int64(types.uint64, types.int64, types.uint64, types.int64, types.int64), generate
+
+
+_pread: Any = intrinsic(_call_pread)
+
+
+@helper
+def read_into(function: Any, descriptor: Any, to: Any, size: Any, offset: Any) -> Any:
+    """Read `size` bytes of a file to an address; False if there are fewer, or none can be read."""
+    done = 0
+    while done < size:
+        got = _pread(function, descriptor, to + np.uint64(done), size - done, offset + done)
+        if got <= 0:
+            return False
+        done += got
+    return True
+
+
+#: Where `pread` is in this process. An argument of compiled loops, not a constant in them: they outlive the process.
+PREAD: int = ctypes.cast(ctypes.CDLL(None).pread, ctypes.c_void_p).value or 0
 
 load64 = _loader(64, types.uint64)
 load32 = _loader(32, types.uint64)

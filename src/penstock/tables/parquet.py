@@ -7,20 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import UnreadableTable, UnsupportedType
-from penstock.tables import files, keys
-from penstock.tables.arrow_types import fixed_width, spark_type
+from penstock.tables import files, keys, parquet_memory
+from penstock.tables.arrow_types import spark_type
 from penstock.tables.base import Page, Table
 
 if TYPE_CHECKING:
     from penstock.tables.parquet_reader import ParquetReader
-
-#: What is decoded of a column at once: so memory stays bounded where it unfolds to more than it has on disk.
-_BATCH_BYTES = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -37,9 +33,9 @@ class ParquetTable(Table):
     """A Parquet file, or a directory of them, as pages.
 
     Guarantees
-        Planning reads no more of a file than its footer and a few samples. Every row group with rows is one page, files
-        in the order of their names. The version does not depend on times or inodes:
-        `test_restored_file_is_the_same_version`.
+        Planning reads no more of a file than its footer, a few samples and some page headers. Every row group with rows
+        is one page, files in the order of their names. The version does not depend on times or inodes:
+        `test_a_restored_file_is_the_same_version`.
     State and cost
         A few hundred bytes for each file and row group; no open file.
     """
@@ -93,6 +89,7 @@ class ParquetTable(Table):
                 size, digest = files.fingerprint(file)
                 metadata = pq.read_metadata(file)
                 found = _schema(metadata, file)
+                sizes = parquet_memory.measured(file, metadata)
             except (OSError, ValueError) as error:
                 raise unreadable(file, error) from error
             if fields is None:
@@ -103,7 +100,7 @@ class ParquetTable(Table):
                 _check_same(fields, found, file)
             planned.append(PlannedFile(name, size, digest))
             for group in range(metadata.num_row_groups):
-                page = _page(len(scan), metadata.row_group(group), found, key)
+                page = parquet_memory.page(len(scan), metadata.row_group(group), found, key, sizes)
                 if page.rows:
                     places.append((number, group))
                     scan.append(page)
@@ -178,44 +175,3 @@ def _check_same(first: pa.Schema, other: pa.Schema, file: Path) -> None:
         why=f"It has {'; '.join(faults)}.",
         do="Write all files of the table with the same columns and types.",
     )
-
-
-def _page(index: int, group: pq.RowGroupMetaData, fields: pa.Schema, key: tuple[str, ...]) -> Page:
-    """Bounds from the metadata: a chunk as stored, unpacked (it may be one Parquet page), and a batch of it decoded."""
-    rows: int = group.num_rows
-    cost, widths = dict.fromkeys(fields.names, 0), dict.fromkeys(fields.names, 0)
-    for leaf in range(group.num_columns):
-        chunk = group.column(leaf)
-        column = owner(chunk.path_in_schema, fields)
-        each = width(chunk, fields.field(column).type, rows)
-        stored = 0 if chunk.compression == "UNCOMPRESSED" else chunk.total_compressed_size
-        cost[column] += (
-            stored + chunk.total_uncompressed_size + min(batch_rows(each), max(chunk.num_values, rows)) * each
-        )
-        widths[column] += each
-    return Page(
-        index, rows, 8 * rows + sum(cost[name] for name in key), max(cost.values(), default=0), sum(widths.values())
-    )
-
-
-def owner(path: str, fields: pa.Schema) -> str:
-    """The column a leaf belongs to."""
-    first = path.partition(".")[0]
-    if fields.get_field_index(first) >= 0:
-        return first
-    # A name with a dot in it.
-    return next(name for name in fields.names if path == name or path.startswith(name + "."))
-
-
-def width(chunk: pq.ColumnChunkMetaData, type_: pa.DataType, rows: int) -> int:
-    """Bytes of a decoded value, on average; for texts under a dictionary a guess, as the metadata does not say."""
-    fixed = fixed_width(type_)
-    if fixed is not None:
-        return fixed
-    stored = -(-chunk.total_uncompressed_size // max(rows, 1))
-    return 8 + (max(stored, 24) if chunk.has_dictionary_page else stored)
-
-
-def batch_rows(each: int) -> int:
-    """How many values of this width are decoded at once."""
-    return int(np.clip(_BATCH_BYTES // max(each, 1), 1 << 10, 1 << 16))

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from penstock.tables import files, keys
 from penstock.tables.arrow_types import as_spark, fixed_width
 from penstock.tables.base import Page, PageReader
-from penstock.tables.parquet import batch_rows, owner, width
+from penstock.tables.parquet_memory import BUFFER, batch_rows, owner, width
 
 if TYPE_CHECKING:
     from penstock.tables.base import Hashes, RowIds
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _OPEN_FILES = 6
-_BUFFER = 1 << 18
 
 
 class ParquetReader(PageReader):
@@ -137,7 +136,7 @@ class ParquetReader(PageReader):
         while len(self._open) >= _OPEN_FILES:
             self._forget(next(iter(self._open)))
         try:
-            file = pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, coerce_int96_timestamp_unit="us")
+            file = pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False, coerce_int96_timestamp_unit="us")
         except (OSError, pa.ArrowException) as error:
             raise files.changed(path, f"cannot be opened any more: {str(error).splitlines()[0]}") from error
         self._open[number] = now, file

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from penstock.tables.base import Hashes, RowIds
     from penstock.tables.prepared import PreparedTable
 
-#: Rows further apart than this are read one by one: about what can be copied in the time of one more read.
-_GAP = 16 << 10
-
 
 class PreparedReader(PageReader):
     """Reads hashes and rows of one version.
@@ -48,8 +45,8 @@ class PreparedReader(PageReader):
         self._starts = [0, *accumulate(8 * spot.rows for spot in table.spots)]
         self._words = np.empty(0, np.uint64)
         self._bytes = np.empty(0, np.uint8)
-        self._hashes = _File(table, HASHES)
-        self._rows: _File | None = None
+        self._files: dict[str, _File] = {}
+        self._rows = ""
 
     def hashes(self, page: Page) -> Hashes:
         """The hash of every row's key; the array is overwritten by the next call."""
@@ -58,7 +55,7 @@ class PreparedReader(PageReader):
         out = self._words[: page.rows]
         data = out.view(np.uint8).data
         spot = self._table.spots[page.index]
-        file = self._hashes
+        file = self._file(HASHES)
         while True:
             stamp = file.ensure()
             file.read(data, self._starts[page.index])
@@ -74,17 +71,22 @@ class PreparedReader(PageReader):
         if len(self._bytes) < spot.size:
             self._bytes = np.zeros(spot.size, np.uint8)
         room = self._bytes[: spot.size]
-        file = self._rows_file(spot)
+        base = rowloops.address(room)
+        file = self._rows_file(manifest.rows_file(spot.file))
         while True:
             stamp = file.ensure()
             if not file.trusted and file.is_new(page.index):
                 file.read(room.data, spot.offset)
                 file.check(page.index, room.data, spot.rows_crc)
             else:
-                self._fill(file, spot, room, rows)
-            nested = pa.py_buffer(room[spot.size - spot.nested :]) if spot.nested else None
+                file.fill(self._layout, spot, base, rows)
+            nested = None
+            if spot.nested:
+                at = spot.size - spot.nested
+                file.read(room[at:].data, spot.offset + at)
+                nested = pa.py_buffer(room[at:])
             try:
-                batch = self._layout.take(rowloops.address(room), spot.rows, spot.heap, rows, nested)
+                batch = self._layout.take(base, spot.rows, spot.heap, rows, nested)
             except (ValueError, pa.ArrowException) as error:
                 raise file.damaged(page.index) from error
             if file.steady(stamp):
@@ -92,50 +94,19 @@ class PreparedReader(PageReader):
 
     def close(self) -> None:
         """Let go of files and buffers."""
-        self._hashes.close()
-        if self._rows is not None:
-            self._rows.close()
-        self._rows = None
+        for file in self._files.values():
+            file.close()
         self._words, self._bytes = np.empty(0, np.uint64), np.empty(0, np.uint8)
 
-    def _rows_file(self, spot: Spot) -> _File:
-        name = manifest.rows_file(spot.file)
-        if self._rows is None or self._rows.name != name:
-            if self._rows is not None:
-                self._rows.close()
-            self._rows = _File(self._table, name)
-        return self._rows
+    def _rows_file(self, name: str) -> _File:
+        """A file with rows; the one used before is closed, so that two are open at most."""
+        if name != self._rows and self._rows:
+            self._files[self._rows].close()
+        self._rows = name
+        return self._file(name)
 
-    def _fill(self, file: _File, spot: Spot, room: np.typing.NDArray[np.uint8], rows: RowIds) -> None:
-        """Read what the gather will touch, each byte to its own place in the page; the rest stays as it was."""
-        stride = self._layout.stride
-        heap = spot.rows * stride
-        for first, last in self._runs(spot, rows):
-            file.read(room[first * stride : (last + 1) * stride].data, spot.offset + first * stride)
-            start, end = self._layout.heap_range(room, first, last)
-            if 0 <= start < end <= spot.heap:
-                # As far as the gather may look, which is a little beyond the last text.
-                end = min(end + rowloops.SLACK, spot.heap + rowloops.SLACK)
-                file.read(room[heap + start : heap + end].data, spot.offset + heap + start)
-        if spot.nested:
-            at = spot.size - spot.nested
-            file.read(room[at:].data, spot.offset + at)
-
-    def _runs(self, spot: Spot, rows: RowIds) -> list[tuple[int, int]]:
-        """The first and last rows of stretches without a wide gap."""
-        if not len(rows):
-            return []
-        low, high, ascending = rowloops.extent(rows)
-        if low < 0 or high >= spot.rows:
-            raise IndexError(f"row {low if low < 0 else high} of a page of {spot.rows}")
-        gap = _GAP * spot.rows // spot.size + 1
-        if (high - low) // len(rows) < gap:
-            return [(low, high)]
-        wanted = rows if ascending else np.unique(rows)
-        ends = np.flatnonzero(np.diff(wanted) > gap)
-        firsts = wanted[np.concatenate([[0], ends + 1])]
-        lasts = wanted[np.concatenate([ends, [len(wanted) - 1]])]
-        return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+    def _file(self, name: str) -> _File:
+        return self._files.get(name) or self._files.setdefault(name, _File(self._table, name))
 
 
 class _File:
@@ -155,10 +126,12 @@ class _File:
     def ensure(self) -> files.Stamp:
         """Open the file that has the name now, if it is not open already, and see that it can be the planned one."""
         now = self._look()
-        if now == self._stamp:
+        if now == self._stamp and self._descriptor >= 0:
             return now
         self.close()
-        self._check_manifest()
+        if now != self._stamp:
+            self._seen.clear()
+            self._check_manifest()
         if now.size != self._size:
             raise files.changed(self.path, f"has {now.size:,} bytes now and had {self._size:,}")
         try:
@@ -174,6 +147,7 @@ class _File:
         if self._look() == stamp:
             return True
         self.close()
+        self._stamp = None
         return False
 
     def read(self, into: memoryview, offset: int) -> None:
@@ -187,6 +161,13 @@ class _File:
                 got += more
         except OSError as error:
             raise files.changed(self.path, f"cannot be read any more: {error.strerror}") from error
+
+    def fill(self, layout: Layout, spot: Spot, base: int, rows: RowIds) -> None:
+        """Read the records of some rows, and their texts, to where they lie in the page at an address."""
+        try:
+            layout.fill(base, spot.rows, spot.heap, rows, self._descriptor, spot.offset)
+        except OSError as error:
+            raise files.changed(self.path, f"cannot be read any more: {error}") from error
 
     def is_new(self, page: int) -> bool:
         """Whether a page was not yet checked since the file was opened."""
@@ -203,12 +184,10 @@ class _File:
         return files.changed(self.path, f"is damaged: page {page} is not what was written")
 
     def close(self) -> None:
-        """Let go of the file; what was checked is to be checked again."""
+        """Let go of the file. Opened again under the same stamp, it need not be checked again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
-        self._stamp = None
-        self._seen.clear()
 
     def _look(self) -> files.Stamp:
         try:

@@ -23,6 +23,7 @@ from pyarrow import types as pt
 from penstock.tables import rowloops
 from penstock.tables.arrow_types import fixed_width
 from penstock.tables.header import Header
+from penstock.tables.native import PREAD
 from penstock.tables.rowloops import BITS, SLACK, TEXT
 
 if TYPE_CHECKING:
@@ -130,14 +131,18 @@ class Layout:
         columns = [rows.column(column) for column in self.nested]
         return pa.RecordBatch.from_arrays(columns, schema=self._nested_schema).serialize()
 
-    def heap_range(self, section: Bytes, first: int, last: int) -> tuple[int, int]:
-        """Where in the heap the texts of these records lie: they are in the order of the records."""
-        if not self._texts:
-            return 0, 0
-        start = first * self.stride + self._texts[0].offset
-        end = last * self.stride + self._texts[-1].offset
-        place, length = section[end : end + 8].view(np.uint32).tolist()
-        return int(section[start : start + 4].view(np.uint32)[0]), place + length
+    def fill(self, base: int, count: int, heap_size: int, rows: RowIds, descriptor: int, offset: int) -> None:
+        """Read from a file, where the section begins at `offset`, what `take` of these rows needs at address `base`.
+
+        Raises `IndexError` for rows that are not there, `OSError` for what cannot be read.
+        """
+        first, last = (self._texts[0].offset, self._texts[-1].offset) if self._texts else (-1, -1)
+        where = (PREAD, descriptor, offset, base, self.stride, count, heap_size, first, last)
+        fault = rowloops.fill(*where, rows)
+        if fault == rowloops.UNORDERED:
+            fault = rowloops.fill(*where, np.sort(rows))
+        if fault:
+            raise _fault(fault)
 
     def take(self, base: int, count: int, heap_size: int, rows: RowIds, nested: pa.Buffer | None) -> pa.RecordBatch:
         """Some of the `count` rows of the section at address `base`, as columns of their own.
@@ -214,4 +219,6 @@ def _fault(code: int) -> Exception:
         return IndexError("a row beyond the end of the page")
     if code == rowloops.TOO_LONG:
         return OverflowError("more than 2 GB of text at once; take fewer rows")
+    if code == rowloops.UNREADABLE:
+        return OSError("the file ends early or cannot be read")
     return ValueError("a text that lies outside the page")
