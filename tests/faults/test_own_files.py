@@ -10,12 +10,14 @@ import subprocess
 import sys
 import zipfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse, CheckpointMismatch, SinkDamaged, StateDamaged
+from penstock.spark.agreement import check_agreement
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.chunks import ChunkCache, entry_of
 from penstock.spark.failures import cause
@@ -301,23 +303,68 @@ def test_files_of_a_batch_are_found_by_offset_not_by_number(tmp_path: Path) -> N
     held.close()
 
 
+@dataclass(frozen=True)
+class Terms(Plan):
+    """A plan with a budget."""
+
+    memory: int = 1
+
+    def identity(self) -> dict[str, str]:
+        return {"on": "a"}
+
+
 def test_output_older_or_newer_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
     with_logs(tmp_path / "ck", 2, committed=1)
     held = checkpoint(tmp_path / "ck", on="a")
     ledger = Ledger(tmp_path / "out", held.id)
     ledger.claim()
-    held.check_sinks({"results": ledger})
-    held.check_sinks({"results": ledger})  # stopped again before its first batch
+    agree(held, ledger)
+    agree(held, ledger)  # stopped again before its first batch
     for batch in (1, 2):
         ledger.commit(batch, [])
     with pytest.raises(SinkDamaged, match=r"has batch 2, and the checkpoint .* has got to 1"):
-        held.check_sinks({"results": ledger})
+        agree(held, ledger)
     (tmp_path / "ck" / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
     elsewhere = Ledger(tmp_path / "unmounted", held.id)
     elsewhere.claim()
     with pytest.raises(SinkDamaged, match="does not have batch 1"):
-        held.check_sinks({"results": elsewhere})
+        agree(held, elsewhere)
     held.close()
+
+
+def test_batch_that_is_half_done_is_finished_on_the_same_terms(tmp_path: Path) -> None:
+    """With another budget it could leave other rows waiting than those whose results are in the output already."""
+    with_logs(tmp_path / "ck", 2, committed=1)
+    held = checkpoint(tmp_path / "ck", on="a")
+    ledger = Ledger(tmp_path / "out", held.id)
+    ledger.claim()
+    agree(held, ledger, memory=1)
+    agree(held, ledger, memory=2)  # batch 1 is planned, and nothing of it is in the output
+    ledger.commit(1, [])
+    with pytest.raises(CheckpointMismatch, match=r"Batch 1 is in the output(.|\n)*memory was 2 and is now 3"):
+        agree(held, ledger, memory=3)
+    agree(held, ledger, memory=2)
+    (tmp_path / "ck" / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    agree(held, ledger, memory=3)
+    held.close()
+
+
+@pytest.mark.parametrize("name", ["penstock-sinks.json", "penstock-terms.json"])
+def test_what_is_remembered_of_outputs_cut_or_changed_is_refused(tmp_path: Path, name: str) -> None:
+    held = checkpoint(tmp_path / "ck", on="a")
+    ledger = Ledger(tmp_path / "out", held.id)
+    ledger.claim()
+    agree(held, ledger)
+    path = tmp_path / "ck" / name
+    for body in damaged(path.read_bytes()):
+        path.write_bytes(body)
+        with pytest.raises(CheckpointDamaged, match=name):
+            agree(held, ledger)
+    held.close()
+
+
+def agree(held: Checkpoint, ledger: Ledger, memory: int = 1) -> None:
+    check_agreement(held, Terms(memory=memory), {"results": ledger})  # type: ignore[arg-type]
 
 
 # -- the state that Spark keeps ----------------------------------------------------------------------------------------

@@ -9,19 +9,14 @@ import json
 import os
 import uuid
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 from urllib.parse import unquote, urlparse
 
-from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse, SinkDamaged
+from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse
 from penstock.plan.base import STATE_FORMAT, Plan
 from penstock.spark.files import read_whole, write_whole
 from penstock.spark.host import check_identity
 from penstock.spark.spark_files import RESTORE, check_state, gap, missing, numbers, read_checked, read_json, read_log
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from penstock.spark.sink import Ledger
 
 
 class Checkpoint:
@@ -88,36 +83,9 @@ class Checkpoint:
         """Let others have it."""
         self._lock.close()
 
-    def check_sinks(self, ledgers: Mapping[str, Ledger]) -> None:
-        """Refuse outputs that are not those of this very state of the checkpoint: one of the two was put back from a
-        copy, deleted, or is not mounted.
-        """
-        path = self.path / "penstock-sinks.json"
-        known = read_whole(path) if path.exists() else {}
-        if known is None:
-            raise CheckpointDamaged(f"{path} is cut or changed.", do=RESTORE)
-        planned = max(numbers(self.path / "offsets"), default=-1)
-        committed = self.committed()
-        for channel, ledger in ledgers.items():
-            batches = ledger.batches()
-            if batches and batches[-1] > planned:
-                raise SinkDamaged(
-                    f"{ledger.place} has batch {batches[-1]}, and the checkpoint {self.path} has got to {planned}.",
-                    why="The checkpoint is older than the output, so what it would do next is there already.",
-                    do="Restore the directory and the checkpoint from the same copy.",
-                )
-            before = known.get(channel)
-            if before is not None and committed >= before["since"] and committed not in batches:
-                raise SinkDamaged(
-                    f"{ledger.place} does not have batch {committed}, which the checkpoint {self.path} committed to "
-                    f"{before['place']}.",
-                    why="What was written before is missing from it.",
-                    do="Put the directory back (is it mounted?), or start with a new checkpoint.",
-                )
-        new = {name: {"place": str(ledger.place), "since": committed + 1} for name, ledger in ledgers.items()}
-        now = new | known
-        if now != known:
-            write_whole(path, now)
+    def planned(self) -> int:
+        """The last micro-batch whose input is decided; -1 if there is none."""
+        return max(numbers(self.path / "offsets"), default=-1)
 
     def _take_lock(self) -> IO[str]:
         lock = (self.path / "penstock.lock").open("a+")

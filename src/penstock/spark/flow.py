@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadOption
 from penstock.kernels.contract import RESULTS
+from penstock.spark.agreement import check_agreement
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.crash import crash_point
 from penstock.spark.host import METRICS, reports_of
@@ -87,7 +88,7 @@ class Flow:
             ledgers = {channel: Ledger(Path(place).absolute(), held.id) for channel, place in places.items()}
             for ledger in ledgers.values():
                 ledger.claim()
-            held.check_sinks(ledgers)
+            check_agreement(held, self._plan, ledgers)
             running = Running(self, held)
             kept, now = held.partitions(), shuffle_partitions(self._spark)
             if kept is not None and kept != now:

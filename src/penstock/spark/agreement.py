@@ -1,0 +1,99 @@
+"""Whether a checkpoint and the outputs of a query tell of the same micro-batches, asked before it starts.
+
+Two files beside the checkpoint's own remember what is needed: which channel went where since which batch, and under
+which terms (memory, version of the table, …) batches were last run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import penstock
+from penstock.errors import CheckpointDamaged, CheckpointMismatch, SinkDamaged
+from penstock.spark.files import read_whole, write_whole
+from penstock.spark.spark_files import RESTORE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.plan.base import Plan
+    from penstock.spark.checkpoint import Checkpoint
+    from penstock.spark.sink import Ledger
+
+
+def check_agreement(checkpoint: Checkpoint, plan: Plan, ledgers: Mapping[str, Ledger]) -> None:
+    """Refuse outputs that are not those of this very state of the checkpoint, and terms under which a batch that is in
+    the output already would be run again differently.
+    """
+    for ledger in ledgers.values():
+        _check_not_ahead(checkpoint, ledger)
+    sinks = checkpoint.path / "penstock-sinks.json"
+    known = _read(sinks)
+    for channel, ledger in ledgers.items():
+        if channel in known:
+            _check_not_behind(checkpoint, ledger, known[channel])
+    terms = checkpoint.path / "penstock-terms.json"
+    was, now = _read(terms), terms_of(plan)
+    if was and was != now:
+        _check_nothing_half_done(checkpoint, ledgers, was, now)
+    if was != now:
+        write_whole(terms, now)
+    since = checkpoint.committed() + 1
+    added = {channel: {"place": str(ledger.place), "since": since} for channel, ledger in ledgers.items()}
+    if added | known != known:
+        write_whole(sinks, added | known)
+
+
+def terms_of(plan: Plan) -> dict[str, str]:
+    """What decides which results of a batch come in it and which later, beside what its identity says."""
+    terms = {"version of penstock": penstock.__version__}
+    for name in getattr(plan, "__dataclass_fields__", ()):
+        value = getattr(plan, name)
+        if isinstance(value, int | float | str | None):
+            terms[name] = str(value)
+        elif isinstance(getattr(value, "version", None), str):
+            terms[f"version of the {name}"] = value.version
+    return terms
+
+
+def _check_not_ahead(checkpoint: Checkpoint, ledger: Ledger) -> None:
+    last = max(ledger.batches(), default=-1)
+    if last > checkpoint.planned():
+        raise SinkDamaged(
+            f"{ledger.place} has batch {last}, and the checkpoint {checkpoint.path} has got to {checkpoint.planned()}.",
+            why="The checkpoint is older than the output, so what it would do next is there already.",
+            do="Restore the directory and the checkpoint from the same copy.",
+        )
+
+
+def _check_not_behind(checkpoint: Checkpoint, ledger: Ledger, known: dict[str, Any]) -> None:
+    committed = checkpoint.committed()
+    if committed >= known["since"] and committed not in ledger.batches():
+        raise SinkDamaged(
+            f"{ledger.place} does not have batch {committed}, which the checkpoint {checkpoint.path} committed to "
+            f"{known['place']}.",
+            why="What was written before is missing from it.",
+            do="Put the directory back (is it mounted?), or start with a new checkpoint.",
+        )
+
+
+def _check_nothing_half_done(
+    checkpoint: Checkpoint, ledgers: Mapping[str, Ledger], was: dict[str, str], now: dict[str, str]
+) -> None:
+    # The batch will be run again, and its results thrown away because they are there: so they must be the same ones.
+    again = checkpoint.planned()
+    if again > checkpoint.committed() and any(again in ledger.batches() for ledger in ledgers.values()):
+        differing = [name for name in was | now if was.get(name) != now.get(name)]
+        raise CheckpointMismatch(
+            f"Batch {again} is in the output and not yet in the checkpoint; it must be finished as it was begun.",
+            why="; ".join(f"{name} was {was.get(name)} and is now {now.get(name)}" for name in differing) + ".",
+            do="Start once more as before and stop it cleanly; then it may change.",
+        )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    said = read_whole(path) if path.exists() else {}
+    if said is None:
+        raise CheckpointDamaged(f"{path} is cut or changed.", do=RESTORE)
+    return said
