@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.cli.demo.verify import load
-from penstock.cli.say import console
+from penstock.cli.say import console, step
 from penstock.plan.units import parse_size
 
 
@@ -27,12 +27,19 @@ class Options:
 
 def run(options: Options) -> int:
     """The exit code: 0 if every result row was there, once, and no other; 130 if it was interrupted."""
-    from penstock.cli.demo.show import show
-
     # What would only be missed at the end is asked for at the beginning.
     load()
     parse_size(options.memory)
     began = time.monotonic()
+    console.rule("[bold]Penstock[/]: a join that never outgrows its memory")
+    console.print(
+        f"{options.orders:,} orders arrive while the query runs. Each is joined with a table that is larger than the "
+        f"{options.memory} the join may use. Then DuckDB computes the same join, and every row is compared.\n"
+    )
+    with step("loading; the first time on a machine, inner loops are compiled") as this:
+        from penstock.cli.demo.show import show
+
+        this.done = "loaded"
     scratch = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     try:
         return 0 if show(options, scratch, began) else 1

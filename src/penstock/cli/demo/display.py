@@ -17,7 +17,7 @@ from penstock.cli.say import console
 from penstock.plan.units import format_size
 
 _BARS = "▁▂▃▄▅▆▇█"
-_WIDTH = 34
+_WIDTH = 24
 
 
 @dataclass
@@ -65,24 +65,26 @@ class Display:
 
     def _panel(self, batches: list[MicroBatch]) -> Panel:
         grid = Grid.grid(padding=(0, 2))
-        grid.add_column(style="dim", no_wrap=True)
-        grid.add_column(no_wrap=True)
+        grid.add_column(style="dim", min_width=7, no_wrap=True)
+        grid.add_column(min_width=_WIDTH, no_wrap=True)
         grid.add_column(no_wrap=True)
         taken = sum(batch.rows_in for batch in batches)
         waiting = batches[-1].waiting if batches else 0
-        unread = self.arrivals.arrived - taken
-        rates = [batch.rate for batch in batches if batch.rows_in]
+        held = batches[-1].memory if batches else 0
+        rates = [batch.rate for batch in batches[1:] if batch.rows_in]
         grid.add_row("rate", sparkline(rates, _WIDTH), f"[bold]{rates[-1] if rates else 0:,.0f}[/] rows/s")
         grid.add_row(
             "orders",
             bar(taken - waiting, self.arrivals.rows, "green"),
-            f"[bold]{taken - waiting:,}[/] of {self.arrivals.rows:,} checked, {waiting:,} waiting, {unread:,} unread",
+            f"[bold]{taken - waiting:,}[/] of {self.arrivals.rows:,} checked",
         )
-        held = batches[-1].memory if batches else 0
+        grid.add_row("", "", f"{waiting:,} wait for the scan, {self.arrivals.arrived - taken:,} not read yet")
+        grid.add_row("results", "", f"[bold]{sum(batch.rows_out for batch in batches):,}[/] rows")
+        grid.add_row("scan", "", self._scan(batches))
         grid.add_row(
             "memory",
             bar(held, self.budget, "cyan"),
-            f"[bold]{format_size(held)}[/] of {format_size(self.budget)}; the table has {format_size(self.table_size)}",
+            f"[bold]{format_size(held)}[/] of {format_size(self.budget)} (table: {format_size(self.table_size)})",
         )
         if self.meter.samples:
             last = self.meter.samples[-1]
@@ -90,19 +92,14 @@ class Display:
                 "workers",
                 "",
                 f"{format_size(last.resident)} resident in {last.workers} Python workers, "
-                f"at most {format_size(self.meter.growth)} more than at the start",
+                f"{format_size(self.meter.growth)} above start",
             )
-        grid.add_row("scan", "", self._scan(batches))
-        grid.add_row("results", "", f"{sum(batch.rows_out for batch in batches):,} rows")
-        number = (
-            f"micro-batch {batches[-1].number}, {batches[-1].seconds:.2f} s" if batches else "the first micro-batch"
-        )
-        elapsed = time.time() - self._began
+        number = f"micro-batch {batches[-1].number}, {batches[-1].seconds:.2f} s" if batches else "no micro-batch yet"
         return Panel(
             grid,
             title="orders ⋈ products",
             title_align="left",
-            subtitle=f"{number} · {elapsed:.0f} s",
+            subtitle=f"{number} · {time.time() - self._began:.0f} s",
             subtitle_align="right",
             border_style="blue",
             expand=False,

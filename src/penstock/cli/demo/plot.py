@@ -8,25 +8,25 @@ from typing import Any
 from penstock.cli.demo.data import Arrivals
 from penstock.cli.demo.meter import Meter
 
-_RATE, _ARRIVED, _HELD, _WORKERS, _BUDGET = "#2a7f62", "#9aa5b1", "#1f6fb2", "#8e6bbf", "#c0392b"
+_RATE, _ARRIVED, _HELD, _WORKERS = "#2a7f62", "#7b8794", "#1f6fb2", "#8e6bbf"
+_BUDGET, _TABLE = "#c0392b", "#52606d"
 _MB = 1 << 20
 
 
 def draw(path: Path, meter: Meter, arrivals: Arrivals, budget: int, table_size: int, layout: str) -> None:
-    """Write a PNG with two panels over the same time."""
+    """Write a PNG with two panels over the same time, from the first micro-batch's commit on."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    batches = meter.batches()
-    zero = batches[0].began
+    first, *batches = meter.batches()
+    batches = batches or [first]
+    zero = min(first.ended, batches[0].began)
     end = batches[-1].ended - zero
-    figure, (above, below) = plt.subplots(
-        2, 1, figsize=(9, 5.6), sharex=True, height_ratios=(1, 1), layout="constrained"
-    )
+    figure, (above, below) = plt.subplots(2, 1, figsize=(9, 5.6), sharex=True, layout="constrained")
     figure.suptitle(
-        f"{arrivals.rows:,} orders joined live with a table of {table_size / _MB:,.0f} MB under {budget / _MB:,.0f} MB",
+        f"{arrivals.rows:,} orders joined live with a {table_size / _MB:,.0f} MB table under {budget / _MB:,.0f} MB",
         fontsize=13,
         fontweight="bold",
         x=0.01,
@@ -34,32 +34,41 @@ def draw(path: Path, meter: Meter, arrivals: Arrivals, budget: int, table_size: 
     )
 
     edges = [batch.began - zero for batch in batches] + [end]
-    above.stairs([batch.rate / 1000 for batch in batches], edges, fill=True, color=_RATE, alpha=0.85, label="joined")
-    seconds, rates = _arrival_rate(arrivals, zero)
-    above.plot(seconds, rates, color=_ARRIVED, linewidth=1.5, label="arriving")
-    above.set_ylabel("thousand orders a second")
-    above.set_ylim(bottom=0)
+    rates = [batch.rate / 1000 for batch in batches]
+    above.stairs(rates, edges, fill=True, color=_RATE, alpha=0.85, label="joined, by micro-batch")
+    at, arriving = _arrival_rate(arrivals, zero)
+    above.plot(at, arriving, color=_ARRIVED, linewidth=1.8, label="arriving")
+    above.set_ylabel("thousand orders/s")
+    above.set_ylim(0, 1.3 * max([1e-3, *rates, *arriving]))
     above.legend(loc="upper left", frameon=False, ncols=2)
 
-    below.axhline(budget / _MB, color=_BUDGET, linestyle="--", linewidth=1.5)
-    below.text(end, budget / _MB, f"budget {budget / _MB:,.0f} MB ", color=_BUDGET, ha="right", va="bottom")
     held = [batch.memory / _MB for batch in batches]
     below.stairs(held, edges, fill=True, color=_HELD, alpha=0.35)
     below.stairs(held, edges, color=_HELD, linewidth=1.5, label="held by the join, as it counts itself")
-    start = batches[0].ended
-    later = [sample for sample in meter.samples if sample.at >= start]
+    later = [sample for sample in meter.samples if sample.at >= first.ended]
     if later:
         below.plot(
             [sample.at - zero for sample in later],
-            [(sample.resident - later[0].resident) / _MB for sample in later],
+            [max(sample.resident - later[0].resident, 0) / _MB for sample in later],
             color=_WORKERS,
             linewidth=1.2,
-            label="resident memory of all workers, above their start",
+            label="resident memory of all Python workers, above their start",
         )
-    below.set_ylabel("MB")
-    below.set_xlabel(f"seconds since the query started ({layout})")
-    top = max([budget / _MB, *held, *below.get_ylim()])
-    below.set_ylim(min(0, below.get_ylim()[0]), top * 1.3)
+    for size, text, color in ((budget, "budget", _BUDGET), (table_size, "the table", _TABLE)):
+        below.axhline(size / _MB, color=color, linestyle="--", linewidth=1.4)
+        below.annotate(
+            f"{text}, {size / _MB:,.0f} MB",
+            (0.995, size / _MB),
+            (0, 2),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            color=color,
+            ha="right",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1},
+        )
+    below.set_ylabel("memory, MB")
+    below.set_xlabel(f"seconds since the first micro-batch was committed ({layout})")
+    below.set_ylim(0, 1.35 * max(budget / _MB, table_size / _MB, below.get_ylim()[1] / 1.05))
     below.legend(loc="upper left", frameon=False, ncols=2)
     for panel in (above, below):
         _plain(panel)

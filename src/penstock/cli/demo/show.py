@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE, SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table as Grid
 
@@ -35,8 +37,6 @@ def show(options: Options, scratch: Path, began: float) -> bool:
     """Run it all; whether every result row was right."""
     place = _place(options.keep, scratch)
     budget = parse_size(options.memory)
-    _say_what_comes(options)
-
     with step(f"writing a products table of {options.rows:,} rows") as this:
         for _ in write_products(place / "products", options.rows, options.seed):
             pass
@@ -68,14 +68,6 @@ def show(options: Options, scratch: Path, began: float) -> bool:
     if verdict.good:
         console.print(f"[bold green]verified[/]: every row is there, once. [dim]({time.monotonic() - began:.0f} s)[/]")
     return verdict.good
-
-
-def _say_what_comes(options: Options) -> None:
-    console.rule("[bold]Penstock[/]: a join that never outgrows its memory")
-    console.print(
-        f"{options.orders:,} orders arrive while the query runs. Each is joined with a table that is larger than the "
-        f"{options.memory} the join may use. Then DuckDB computes the same join, and every row is compared.\n"
-    )
 
 
 def _place(keep: Path | None, scratch: Path) -> Path:
@@ -122,31 +114,57 @@ def _live(flow: ps.Flow, arrivals: Arrivals, place: Path, budget: int, size: int
     pages = len(ps.table(where, key="product_id").pages)
     running = None
     try:
-        with step("first micro-batch: Spark plans the query and starts its Python workers") as this:
-            arrivals.first()
-            running = flow.start(
-                results=str(place / "results"), set_aside=str(place / "set-aside"), checkpoint=str(place / "checkpoint")
-            )
-            while not flow.history():
-                running.wait(0.1)
-                meter.look()
-            this.done = "the query runs"
-        arrivals.start()
-        with Display(meter, arrivals, budget, size, pages) as display:
-            while not _finished(meter, arrivals):
-                running.wait(0.25)
-                meter.look()
+        with _interruptible() as breathe:
+            with step("first micro-batch: Spark plans the query and starts its Python workers") as this:
+                arrivals.first()
+                running = flow.start(
+                    results=str(place / "results"),
+                    set_aside=str(place / "set-aside"),
+                    checkpoint=str(place / "checkpoint"),
+                )
+                while not flow.history():
+                    running.wait(0.1)
+                    meter.look()
+                    breathe()
+                this.done = "the query runs"
+            arrivals.start()
+            with Display(meter, arrivals, budget, size, pages) as display:
+                while not _finished(meter, arrivals):
+                    running.wait(0.25)
+                    meter.look()
+                    display.update()
+                    breathe()
                 display.update()
-            display.update()
-        with step("stopping the query") as this:
-            running.stop()
-            taken = sum(batch.rows_in for batch in meter.batches())
-            this.done = f"{taken:,} orders joined in {len(meter.batches())} micro-batches"
     finally:
         arrivals.stop()
         if running is not None and running.active:
-            running.stop(patience=10)
+            with step("stopping the query") as this:
+                running.stop(patience=20)
+                taken = sum(batch.rows_in for batch in meter.batches())
+                this.done = f"query stopped: {taken:,} orders joined in {len(meter.batches())} micro-batches"
     return meter
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """Ctrl-C takes effect between two looks and not inside a call to the JVM, which would leave it confused."""
+    asked = 0
+
+    def note(_number: int, _frame: object) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise KeyboardInterrupt
+
+    def breathe() -> None:
+        if asked:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield breathe
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _finished(meter: Meter, arrivals: Arrivals) -> bool:
@@ -168,9 +186,11 @@ def _verify(place: Path, scratch: Path) -> Verdict:
         console.print(
             f"[bold red]NOT the same[/]: {verdict.missing:,} rows are missing, {verdict.unexpected:,} are too many"
         )
-    grid = Grid(*names, title="the first results", title_justify="left", header_style="dim")
+    grid = Grid(title="the first results", title_justify="left", header_style="dim", box=SIMPLE_HEAD)
+    for name, value in zip(names, rows[0] if rows else names, strict=True):
+        grid.add_column(name, justify="left" if isinstance(value, str) else "right", no_wrap=True)
     for row in rows:
-        grid.add_row(*(escape(str(value)) for value in row))
+        grid.add_row(*(f"{value:,.2f}" if isinstance(value, float) else escape(str(value)) for value in row))
     console.print(grid)
     return verdict
 
@@ -182,18 +202,20 @@ def _summarise(meter: Meter, arrivals: Arrivals, verdict: Verdict, budget: int, 
     rate = sum(batch.rows_in for batch in busy) / seconds if seconds else 0.0
     cycle = cycle_seconds(batches, len(ps.table(where, key="product_id").pages))
     peak = max(batch.memory for batch in batches)
-    late = statistics.median(batch.seconds for batch in busy) if busy else 0.0
-    grid = Grid(title="what happened", title_justify="left", show_header=False)
-    grid.add_column(style="dim")
+    each = statistics.median(batch.seconds for batch in busy) if busy else 0.0
+    grid = Grid(title="what happened", title_justify="left", show_header=False, box=SIMPLE)
+    grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
-    grid.add_row("orders", f"{arrivals.rows:,} in {len(batches)} micro-batches, {late:.2f} s each (median)")
+    grid.add_row("orders", f"{arrivals.rows:,} in {len(batches)} micro-batches, {each:.2f} s each (median)")
     grid.add_row("rate", f"{rate:,.0f} orders a second while joining, after the first micro-batch")
     if cycle is not None:
         grid.add_row("scan", f"{cycle:.2f} s for a cycle over the table")
     grid.add_row("memory", f"at most {format_size(peak)} of {format_size(budget)}; the table has {format_size(size)}")
-    grid.add_row("workers", f"at most {format_size(meter.growth)} more than after the first micro-batch, all together")
+    grid.add_row(
+        "workers", f"at most {format_size(meter.growth)} more than after the first micro-batch, all of them together"
+    )
     grid.add_row(
         "results",
-        f"{verdict.found:,} rows, {verdict.missing:,} missing, {verdict.unexpected:,} too many, by DuckDB as bags",
+        f"{verdict.found:,} rows; compared with DuckDB: {verdict.missing:,} missing, {verdict.unexpected:,} too many",
     )
     console.print(grid)
