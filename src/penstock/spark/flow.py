@@ -13,8 +13,9 @@ from penstock.kernels.contract import RESULTS
 from penstock.spark.agreement import check_agreement
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.crash import crash_point
-from penstock.spark.host import METRICS, reports_of
+from penstock.spark.host import reports_of
 from penstock.spark.listener import Progress, listen
+from penstock.spark.outbox import Parcel
 from penstock.spark.running import Running
 from penstock.spark.schema import spark_schema
 from penstock.spark.sink import WRITTEN, Ledger, commit, file_writer
@@ -60,13 +61,15 @@ class Flow:
 
     def channel(self, name: str) -> DataFrame:
         """One output as a streaming DataFrame."""
-        from pyspark.sql import functions as fn
-
         schema = self._channels.get(name)
         if schema is None:
             raise BadOption(f"There is no channel {name!r}.", do=f"The channels are: {', '.join(self._channels)}.")
-        rows = self._out.where(fn.col("channel") == name).select("blob")
-        return rows.mapInArrow(unpacker(schema), spark_schema(schema))
+        return self._parcels.mapInArrow(unpacker(name, schema), spark_schema(schema))
+
+    @property
+    def _parcels(self) -> DataFrame:
+        # No operator that drops rows may stand before their reader: a file that nobody reads stays.
+        return self._out.select(*Parcel._fields)
 
     def start(
         self,
@@ -104,11 +107,7 @@ class Flow:
                 crash_point("after-sink")
 
             targets = {channel: (str(ledger.place), self._channels[channel]) for channel, ledger in ledgers.items()}
-            files = (
-                self._out.where(f"channel <> '{METRICS}'")
-                .select("channel", "blob")
-                .mapInArrow(file_writer(targets), WRITTEN)
-            )
+            files = self._parcels.mapInArrow(file_writer(targets), WRITTEN)
             writer = files.writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
             writer = writer.queryName(name) if name else writer
             writer = writer.trigger(**trigger) if trigger else writer

@@ -26,14 +26,13 @@ from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Emissi
 from penstock.plan.base import STATE_FORMAT, Plan
 from penstock.spark.chunks import ChunkCache, Entry, entry_of
 from penstock.spark.crash import crash_point
-from penstock.spark.wire import ASIDE, EVENT_TIME, batch_number, clock_of, from_blob, to_bytes
+from penstock.spark.outbox import PARCEL, Outbox, Parcel
+from penstock.spark.wire import ASIDE, EVENT_TIME, batch_number, clock_of, from_blob
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
 METRICS = "_metrics"
-#: Blobs leave for Spark in frames of about this many bytes.
-_FRAME_BYTES = 1 << 20
 _HOST_REPORTS = (
     Metric("slots_stepped", help="slots that took a step"),
     Metric("slots_restored", help="of them, those whose kernel was built again from stored state"),
@@ -125,7 +124,7 @@ class Host(StatefulProcessor):
     @property
     def output(self) -> str:
         """The schema of what comes out: rows as blobs by channel, and one row of numbers a step."""
-        return "channel string, blob binary" + "".join(f", `{name}` double" for name in self.numbers)
+        return PARCEL + "".join(f", `{name}` double" for name in self.numbers)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark at the start of each task."""
@@ -180,8 +179,8 @@ class _Run:
         self._restored = 0
         self._written = 0
         self._malformed = 0
-        self._outbox: list[tuple[str, bytes]] = []
-        self._outbox_bytes = 0
+        self._outbox = Outbox.here(host._query, slot)
+        self._parcels: list[Parcel] = []
         body = host._head.get()
         self.stored = Stored.from_bytes(body[0], host._identity) if body else Stored()
         self.kernel = self._wake()
@@ -224,8 +223,9 @@ class _Run:
                     self.stored.event_max[number] = max(latest, self.stored.event_max.get(number, latest))
                 elif side == ASIDE:
                     # Records that a source could not read go round the kernel.
-                    self._malformed += from_blob(blob, SET_ASIDE_SCHEMA).num_rows
-                    self._post(SET_ASIDE, blob)
+                    rows_aside = from_blob(blob, SET_ASIDE_SCHEMA)
+                    self._malformed += rows_aside.num_rows
+                    self._parcels += self._outbox.add(SET_ASIDE, rows_aside)
                 else:
                     yield Portion(int(side), from_blob(blob, sides[side].schema))
 
@@ -270,27 +270,22 @@ class _Run:
             self._host._handle.registerTimer(self.stored.timer)
 
     def send(self, emission: Emission) -> Iterator[pd.DataFrame]:
-        """Rows on their way out: together with others, so that many small emissions cost no more than a large one."""
-        self._post(emission.channel, to_bytes(emission.rows))
-        if self._outbox_bytes >= _FRAME_BYTES:
-            yield self._frame()
+        """Rows on their way out."""
+        for parcel in self._outbox.add(*emission):
+            yield self._frame([parcel])
 
-    def _post(self, channel: str, blob: bytes) -> None:
-        self._outbox.append((channel, blob))
-        self._outbox_bytes += len(blob)
-
-    def _frame(self, numbers: dict[str, float] | None = None) -> pd.DataFrame:
-        """What is in the outbox, and the numbers of the step as a last row where they are given."""
-        out: list[tuple[Any, ...]] = [(*item, *[None] * len(self._host.numbers)) for item in self._outbox]
-        self._outbox, self._outbox_bytes = [], 0
+    def _frame(self, parcels: list[Parcel], numbers: dict[str, float] | None = None) -> pd.DataFrame:
+        """A message to the operator that follows; the numbers of the step are a row of their own."""
+        out: list[tuple[Any, ...]] = [(*parcel, *[None] * len(self._host.numbers)) for parcel in parcels]
         if numbers is not None:
-            out.append((METRICS, None, *(float(numbers[name]) for name in self._host.numbers)))
-        return pd.DataFrame(out, columns=["channel", "blob", *self._host.numbers])
+            out.append((METRICS, None, None, *(float(numbers[name]) for name in self._host.numbers)))
+        return pd.DataFrame(out, columns=["channel", "blob", "file", *self._host.numbers])
 
     def report(self, seconds: float) -> pd.DataFrame:
         """The rest of the rows, and the numbers of this step."""
         ours = (1.0, self._restored, self._written, self._malformed, seconds)
-        return self._frame(dict(self.kernel.metrics()) | dict(zip(HOST_METRICS, ours, strict=True)))
+        numbers = dict(self.kernel.metrics()) | dict(zip(HOST_METRICS, ours, strict=True))
+        return self._frame([*self._parcels, *self._outbox.close()], numbers)
 
 
 def _now() -> int:

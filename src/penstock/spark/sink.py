@@ -27,7 +27,8 @@ import pyarrow.parquet as pq
 from penstock.errors import BadOption, SinkDamaged
 from penstock.spark.crash import crash_point
 from penstock.spark.files import read_whole, sync_directory, write_whole
-from penstock.spark.wire import batch_number, from_blob
+from penstock.spark.outbox import discard, unwrap
+from penstock.spark.wire import batch_number, parcels
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -52,14 +53,15 @@ def file_writer(
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         open_files: dict[str, _StagedFile] = {}
         number = batch_number()
-        for batch in batches:
-            for channel, blob in zip(batch.column("channel").to_pylist(), batch.column("blob"), strict=True):
-                place = places.get(channel)
-                if place is None:
-                    continue
-                if channel not in open_files:
-                    open_files[channel] = _StagedFile(Path(place[0]), number, place[1])
-                open_files[channel].add(from_blob(blob.as_buffer(), place[1]))
+        for parcel in parcels(batches):
+            place = places.get(parcel.channel)
+            if place is None:
+                discard(parcel)
+                continue
+            if parcel.channel not in open_files:
+                open_files[parcel.channel] = _StagedFile(Path(place[0]), number, place[1])
+            for rows in unwrap(parcel, place[1]):
+                open_files[parcel.channel].add(rows)
         for channel, staged in open_files.items():
             said = [channel, *staged.close()]
             columns = [pa.array([value], field.type) for value, field in zip(said, _WRITTEN_ARROW, strict=True)]

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.plan.base import Side
 from penstock.spark.crash import crash_point
+from penstock.spark.outbox import Parcel, discard, unwrap
 from penstock.tables.keys import hash_keys, slot_of
 
 PACKED = "slot int, at timestamp, side int, blob binary"
@@ -79,14 +80,24 @@ def packer(side: Side, number: int, ids: tuple[int, ...]) -> Callable[[Batches],
     return pack
 
 
-def unpacker(schema: pa.Schema) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` that turns the blobs of one channel into rows."""
+def unpacker(channel: str, schema: pa.Schema) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow` that turns the parcels of one channel into rows, and lets go of the others."""
 
     def unpack(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield from in_larger(from_blob(blob.as_buffer(), schema) for blob in batch.column("blob"))
+        for parcel in parcels(batches):
+            if parcel.channel == channel:
+                yield from in_larger(unwrap(parcel, schema))
+            else:
+                discard(parcel)
 
     return unpack
+
+
+def parcels(batches: Batches) -> Iterator[Parcel]:
+    """The parcels in messages of a host; its rows of numbers are none."""
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in Parcel._fields)
+        yield from (Parcel(*fields) for fields in zip(*columns, strict=True) if fields[1:] != (None, None))
 
 
 def in_larger(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -104,11 +115,6 @@ def in_larger(batches: Batches) -> Iterator[pa.RecordBatch]:
 def from_blob(blob: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:
     """The rows of a blob, without a copy."""
     return pa.ipc.read_record_batch(blob if isinstance(blob, pa.Buffer) else pa.py_buffer(blob), schema)
-
-
-def to_bytes(rows: pa.RecordBatch) -> bytes:
-    """The blob of some rows."""
-    return bytes(_to_blob(rows).to_pybytes())
 
 
 def _to_blob(rows: pa.RecordBatch) -> pa.Buffer:
