@@ -52,8 +52,8 @@ class Workshop:
     files: int = 12
     rows: int = 200
     seed: int = 1
-    aside: Counter[tuple[str, str]] = field(default_factory=Counter)
-    orders: pa.Table = field(init=False)
+    aside: Counter[tuple[str, str]] = field(default_factory=Counter, repr=False)
+    orders: pa.Table = field(init=False, repr=False)
     inputs: Path = field(init=False)
     began_last: float = 0.0
 
