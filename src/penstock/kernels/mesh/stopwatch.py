@@ -1,0 +1,201 @@
+"""Takes the times of one table's pages in a mesh join, for `calibrate`.
+
+The clock is processor time, so that a busy machine does not look like a slow one; where a page really came from the
+disk (the system counts blocks), wall time.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+
+from penstock.kernels.contract import Batch, Portion
+from penstock.kernels.measure import measure
+from penstock.kernels.mesh.bench_stream import BenchStream
+from penstock.kernels.mesh.index import BYTES_PER_ROW, Cursor, build, probe, sift
+from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, MeshJoin, beside_window, reserve
+from penstock.tables.base import Page, Table
+
+#: Bytes of results that are built at once, whatever the page.
+SLICE = beside_window(Page(0, 0, 0, 0))
+_SLICE_ROWS = 65_536
+_SCAN_PAGES = 24
+_LEAST_TIMES = 6
+#: Windows up to this size are kept for the next round.
+_KEPT_ROWS = 1 << 17
+
+
+@dataclass
+class Point:
+    """Times for one window: first steps (admission, index, one page), then single pages with few and with many
+    matches, and seconds to probe with one row of the table.
+    """
+
+    first: list[float] = field(default_factory=list)
+    few: list[float] = field(default_factory=list)
+    many: list[float] = field(default_factory=list)
+    probes: list[float] = field(default_factory=list)
+    few_results: float = 0.0
+    many_results: float = 0.0
+
+    @property
+    def spread(self) -> float:
+        """How many more results a page has with many matches: what the cost of one is measured by."""
+        return max(self.many_results - self.few_results, 1e-9)
+
+    @property
+    def result(self) -> float:
+        """Seconds for each further match of a page."""
+        return max(median(self.many) - median(self.few), 0.0) / self.spread
+
+    def opening(self, without: float, result: float) -> float:
+        """Seconds for a page's first match, where each further one takes `result` and a page with none `without`."""
+        few = median(self.few) - without - self.few_results * result
+        many = median(self.many) - without - self.many_results * result
+        return max((few + many) / 2, 0.0)
+
+
+class Stopwatch:
+    """One table under measurement: every `round` adds to the times, their medians are what counts."""
+
+    def __init__(self, table: Table, row_bytes: int, matches: float, seed: int, scan_rows: int) -> None:
+        self.table = table
+        self._reader = table.open()
+        self._matches = matches
+        self._stream = BenchStream(table, self._reader, row_bytes, seed)
+        self.pages = _spread(table.pages, scan_rows)
+        self.page_rows = float(np.mean([page.rows for page in self.pages]))
+        self.page_bytes = float(np.mean([page.rows * max(page.row_width, 1) for page in self.pages]))
+        sample = self._stream.rows(1 << 10, {})[0].rows
+        self.row_bytes = measure(sample) / sample.num_rows
+        each = table.pages[0].row_width + self.row_bytes + BYTES_PER_ROW + 16
+        self.slice_rows = float(np.clip(SLICE / each, 16, _SLICE_ROWS))
+        self.points: dict[int, Point] = {}
+        #: Seconds of pages that match nothing.
+        self.reads: list[float] = []
+        self._admit: list[float] = []
+        self._expire: list[float] = []
+        self._windows: dict[tuple[int, int], list[Portion]] = {}
+        self._probed = self._candidates = 0
+
+    @property
+    def admission(self) -> float:
+        """Seconds to take in and let go of a row that meets no page."""
+        return median(self._admit)
+
+    @property
+    def expiry(self) -> float:
+        """Seconds to let go of a row."""
+        return median(self._expire)
+
+    @property
+    def false_candidates(self) -> float:
+        """Rows of the table, as a share, that seem to match one of as many random hashes as a window has."""
+        return self._candidates / max(self._probed, 1)
+
+    def round(self, windows: Sequence[int], keep: bool) -> None:
+        """Take every time once."""
+        _, reads, _ = self._scan(2, 0)
+        self.reads += reads if keep else []
+        for window in windows:
+            point = self.points.setdefault(window, Point())
+            many = self._many(window)
+            first, few, point.few_results = self._scan(window, max(many // 4, 1))
+            _, more, point.many_results = self._scan(window, many)
+            probing = self._probe(window)
+            if keep:
+                point.first.append(first)
+                point.few += few
+                point.many += more
+                point.probes.append(probing)
+        self._admission(windows[-1], keep)
+
+    def _many(self, window: int) -> int:
+        """Matches of a page: as many as it will have, but no more than one slice of results, and some in any case."""
+        page = min(page.rows for page in self.pages)
+        expected = self._matches * window * page / max(self.table.rows, 1)
+        most = min(0.9 * self.slice_rows, window / (2 * len(self.pages)))
+        return max(int(min(max(expected, 64), most)), 4)
+
+    def _scan(self, window: int, matching: int) -> tuple[float, list[float], float]:
+        """Admit the rows and meet one page; then meet the pages one by one."""
+        # A table of few pages is met several times over, for the sake of the medians.
+        pages = self.pages * -(-_LEAST_TIMES // len(self.pages))
+        kernel = self._kernel(window, [*self.pages[:1], *pages])
+        rows = self._rows(window, matching)
+        first = timed(lambda: _run(kernel, rows))
+        times, results = [], 0.0
+        for _ in pages:
+            times.append(timed(lambda: _run(kernel, [])))
+            results += kernel.metrics()["rows_out"]
+        return first, times, results / len(pages)
+
+    def _probe(self, window: int) -> float:
+        """Seconds a row of the table, over pages whose hashes were just read."""
+        hashes = np.random.default_rng(window).integers(0, np.iinfo(np.uint64).max, window, np.uint64)
+        index = build([(0, hashes)], [(0, hashes)], window, 0, 1 << 64)
+        times = []
+        pairs = np.empty(1 << 12, np.int64), np.empty(1 << 12, np.int64)
+        for page in self.pages:
+            read = self._reader.hashes(page)
+            room = np.empty(page.rows, np.int32)
+
+            def once(read: np.ndarray = read, room: np.ndarray = room) -> None:
+                kept = room[: sift(index, read, room)]
+                self._candidates += probe(index, read, kept, Cursor(), 0, *pairs)[0]
+
+            times.append(timed(once) / page.rows)
+            self._probed += page.rows
+        return median(times)
+
+    def _admission(self, window: int, keep: bool) -> None:
+        rows = self._rows(window, 0)
+        kernel = self._kernel(window, [])
+        admitted = timed(lambda: _run(kernel, rows)) / window
+        # What a packet takes up is counted when it comes, and again when it goes.
+        gone = timed(lambda: [measure(portion.rows) for portion in rows]) / window
+        if keep:
+            self._admit.append(admitted)
+            self._expire.append(min(gone, admitted))
+
+    def _kernel(self, window: int, pages: Sequence[Page]) -> MeshJoin:
+        # A budget that the window fills: a half-empty one is kept in other pieces.
+        room = int(window * (self.row_bytes + BYTES_PER_ROW) * 1.05)
+        budget = reserve(self.table.pages) + max(room, LEAST_WINDOW)
+        return MeshJoin(
+            self._stream.schema, self.table, on=self.table.key, budget=budget, pages=pages, pages_per_step=1
+        )
+
+    def _rows(self, window: int, matching: int) -> list[Portion]:
+        asked = window, matching
+        if asked not in self._windows:
+            self._windows = {key: rows for key, rows in self._windows.items() if key[0] <= _KEPT_ROWS}
+            self._windows[asked] = self._stream.rows(window, {page.index: matching for page in self.pages})
+        return self._windows[asked]
+
+
+def _run(kernel: MeshJoin, rows: Sequence[Portion]) -> None:
+    for _ in kernel.step(Batch(rows), 0):
+        pass
+
+
+def _spread(pages: Sequence[Page], rows: int) -> list[Page]:
+    """Pages from all over the table, not too many."""
+    mean = max(sum(page.rows for page in pages) / len(pages), 1)
+    count = int(np.clip(rows / mean, min(2, len(pages)), min(_SCAN_PAGES, len(pages))))
+    return [pages[int(i)] for i in np.linspace(0, len(pages) - 1, count).astype(int)]
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that work takes: of the processor, or by the wall where it waited for the disk."""
+    blocks = resource.getrusage(resource.RUSAGE_SELF).ru_inblock
+    wall, spent = time.perf_counter(), time.process_time()
+    work()
+    spent, wall = time.process_time() - spent, time.perf_counter() - wall
+    from_disk = resource.getrusage(resource.RUSAGE_SELF).ru_inblock > blocks
+    return wall if from_disk else spent

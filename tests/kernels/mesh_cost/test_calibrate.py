@@ -1,0 +1,65 @@
+"""Coefficients that are measured: plausible, complete, for every kind of table, and no longer than asked for."""
+
+import time
+
+import pytest
+
+from penstock.kernels.mesh.calibrate import calibrate
+from penstock.kernels.mesh.meshjoin import reserve, rows_in
+from penstock.kernels.mesh.page_sizes import page_variants
+from penstock.models.mesh_cost import Coefficients
+from penstock.models.mesh_tuner import fastest, with_buffer
+from tests.kernels.mesh_cost.tables import WINDOWS, plain, prepared
+
+MAKERS = {
+    "plain": plain,
+    "prepared": prepared,
+    "text keys": lambda where: plain(where, text=True),
+    "one page": lambda where: plain(where, group=1 << 20),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_coefficients_are_plausible(kind, tmp_path):
+    table = MAKERS[kind](tmp_path / "t")
+    c = calibrate(table, 24, seconds=0.5, windows=WINDOWS)
+    assert c.n_R == 60_000
+    assert len(table.pages) * 0.9 <= c.N_R
+    # A page takes microseconds to milliseconds, a row nano- to microseconds.
+    assert 1e-6 < float(c.c_IO(1)) < 1
+    assert 1e-10 < float(c.c_H(1_000)) < 1e-6
+    assert 1e-9 < float(c.c_O(16_384)) < 1e-4
+    assert 0 < c.c_S < 1e-5
+    assert Coefficients.loads(c.dumps()) == c
+
+
+def test_memory_is_what_the_kernel_counts(tmp_path):
+    table = prepared(tmp_path)
+    c = calibrate(table, 24, seconds=0.1, windows=WINDOWS)
+    budget = 16 << 20
+    assert c.fixed + float(c.buffer(1)) == pytest.approx(reserve(table.pages))
+    window = with_buffer(c, budget, 1)
+    fits = rows_in(budget, table.pages, round(c.v_S))
+    assert int(c.most_rows(budget, 1)) * window.k == pytest.approx(fits, rel=0.02)
+
+
+def test_it_ends_in_time(tmp_path):
+    table = prepared(tmp_path)
+    calibrate(table, 24, seconds=0.1, windows=WINDOWS)
+    began = time.process_time()
+    calibrate(table, 24, seconds=1.0, windows=WINDOWS)
+    assert time.process_time() - began < 4
+
+
+@pytest.mark.parametrize("make", [plain, prepared])
+def test_page_sizes_let_the_buffer_be_tuned(make, tmp_path):
+    table = make(tmp_path / "t")
+    variants = page_variants(table, tmp_path / "variants", sample=2 << 20, sizes=[16 << 10, 128 << 10])
+    assert [type(variant) for variant in variants] == [type(table)] * 2
+    assert variants[0].pages[0].rows < variants[1].pages[0].rows
+    c = calibrate(table, 24, seconds=0.5, windows=WINDOWS, page_sizes=variants)
+    # Reading eight times as much costs more, but less than eight times as much.
+    large = variants[1].pages[0].rows / variants[0].pages[0].rows
+    assert c.c_IO(1) <= c.c_IO(large) < large * c.c_IO(1)
+    assert c.buffer(1) < c.buffer(large)
+    assert fastest(c, 8 << 20).rate >= fastest(c, 8 << 20, among=1).rate
