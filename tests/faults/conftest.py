@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.faults.workshop import STARTED
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True)
+def no_program_outlives_its_test() -> Iterator[None]:
+    yield
+    while STARTED:
+        program = STARTED.pop()
+        if program.code is None or program.members():
+            program.kill()
 
 
 @pytest.fixture(scope="session")

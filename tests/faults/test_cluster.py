@@ -94,7 +94,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.close()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_machine_lost_in_mid_run(cluster: Cluster, tmp_path: Path) -> None:
     shop = Workshop(tmp_path / "shop", files=10)
     program = shop.start("--master", cluster.url)

@@ -60,7 +60,7 @@ def test_short_series(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_driver_killed_at_every_point(tmp_path: Path) -> None:
     assert set(HITS) == set(POINTS)
     shop = Workshop(tmp_path / "shop", files=30)
@@ -71,7 +71,7 @@ def test_driver_killed_at_every_point(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_workers_killed_at_every_point_and_in_mid_batch(tmp_path: Path) -> None:
     """Tasks are tried again by other workers; the query goes on."""
     seed = 20
@@ -101,7 +101,7 @@ def test_workers_killed_at_every_point_and_in_mid_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_driver_killed_at_random_moments(tmp_path: Path) -> None:
     seed = 30
     rng = np.random.default_rng(seed)

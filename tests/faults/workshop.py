@@ -44,6 +44,10 @@ MALFORMED = (
 )
 
 
+#: Programs that a test started, for the fixture that ends those it left.
+STARTED: list[Program] = []
+
+
 @dataclass
 class Workshop:
     """A directory with a stream of JSON files, a table of 20 pages, and all that comes of them."""
@@ -182,7 +186,8 @@ class Workshop:
                 env=environment,
                 start_new_session=True,
             )
-        return Program(process, log, crashes)
+        STARTED.append(Program(process, log, crashes))
+        return STARTED[-1]
 
     def run(self, *arguments: str, crash: str = "") -> Program:
         """The driver, until it ends. A crash that was asked for must have happened."""
@@ -276,9 +281,10 @@ class Program:
 
     def kill(self) -> None:
         """SIGKILL for the whole session at once, as when the machine goes down."""
-        for process in [*self.members(), psutil.Process(self.process.pid)]:
+        for process in self.members():
             with contextlib.suppress(psutil.Error):
                 process.send_signal(signal.SIGKILL)
+        self.process.kill()
         self.process.wait(30)
         self.settle()
         assert not self.members()
