@@ -99,6 +99,22 @@ def table(
     show_table(path, columns(key), slots)
 
 
+@app.command()
+def tune(
+    path: Annotated[Path, typer.Argument(help="A Parquet file, a directory of them, or a prepared table.")],
+    key: Key,
+    memory: Annotated[str | None, typer.Option(help="The budget: what rate does it give? 64MB by default.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Rows a second: how much memory does it take?")] = None,
+    row: Annotated[str, typer.Option(help="The size of a stream row.")] = "32B",
+    slots: Annotated[int | None, typer.Option(help="How many share the work; one for each core by default.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again, even if nothing changed.")] = False,
+) -> None:
+    """Measure a table on this machine, and say what rate a memory gives, or what memory a rate takes."""
+    from penstock.cli.tune import Asked, tune_table
+
+    tune_table(Asked(path, columns(key), memory, rate, row, slots, fresh))
+
+
 def columns(text: str) -> list[str]:
     """The columns that a comma-separated option names."""
     return [name.strip() for name in text.split(",") if name.strip()]

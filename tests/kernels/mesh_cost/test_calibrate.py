@@ -28,7 +28,7 @@ def test_coefficients_are_plausible(kind, tmp_path):
     # A page takes microseconds to milliseconds, a row nano- to microseconds.
     assert 1e-6 < float(c.c_IO(1)) < 1
     assert 1e-10 < float(c.c_H(1_000)) < 1e-6
-    assert 1e-9 < float(c.c_O(16_384)) < 1e-4
+    assert 0 <= float(c.c_O(16_384)) < 1e-4
     assert 0 < c.c_S < 1e-5
     assert Coefficients.loads(c.dumps()) == c
 

@@ -10,6 +10,7 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -50,14 +51,24 @@ class Point:
 
     @property
     def result(self) -> float:
-        """Seconds for each further match of a page."""
-        return max(median(self.many) - median(self.few), 0.0) / self.spread
+        """Seconds for each further match of a page; the two times of a pair were taken one after the other."""
+        return max(median([many - few for few, many in zip(self.few, self.many, strict=True)]), 0.0) / self.spread
 
     def opening(self, without: float, result: float) -> float:
         """Seconds for a page's first match, where each further one takes `result` and a page with none `without`."""
         few = median(self.few) - without - self.few_results * result
         many = median(self.many) - without - self.many_results * result
         return max((few + many) / 2, 0.0)
+
+
+@dataclass
+class _Scan:
+    """A kernel whose window is full: the seconds of its first step, of the pages after, and the results of a page."""
+
+    kernel: MeshJoin
+    first: float
+    times: list[float] = field(default_factory=list)
+    results: float = 0.0
 
 
 class Stopwatch:
@@ -100,18 +111,18 @@ class Stopwatch:
 
     def round(self, windows: Sequence[int], keep: bool) -> None:
         """Take every time once."""
-        _, reads, _ = self._scan(2, 0)
-        self.reads += reads if keep else []
+        (nothing,) = self._scan(2, [0])
+        self.reads += nothing.times if keep else []
         for window in windows:
             point = self.points.setdefault(window, Point())
             many = self._many(window)
-            first, few, point.few_results = self._scan(window, max(many // 4, 1))
-            _, more, point.many_results = self._scan(window, many)
+            less, more = self._scan(window, [max(many // 16, 1), many])
+            point.few_results, point.many_results = less.results, more.results
             probing = self._probe(window)
             if keep:
-                point.first.append(first)
-                point.few += few
-                point.many += more
+                point.first += [less.first, more.first]
+                point.few += less.times
+                point.many += more.times
                 point.probes.append(probing)
         self._admission(windows[-1], keep)
 
@@ -122,18 +133,21 @@ class Stopwatch:
         most = min(0.9 * self.slice_rows, window / (2 * len(self.pages)))
         return max(int(min(max(expected, 64), most)), 4)
 
-    def _scan(self, window: int, matching: int) -> tuple[float, list[float], float]:
-        """Admit the rows and meet one page; then meet the pages one by one."""
+    def _scan(self, window: int, matching: Sequence[int]) -> list[_Scan]:
+        """Admit rows and meet one page; then meet the pages one by one. Kernels, one for each number of matches of a
+        page, take turns, so that what disturbs one disturbs all.
+        """
         # A table of few pages is met several times over, for the sake of the medians.
         pages = self.pages * -(-_LEAST_TIMES // len(self.pages))
-        kernel = self._kernel(window, [*self.pages[:1], *pages])
-        rows = self._rows(window, matching)
-        first = timed(lambda: _run(kernel, rows))
-        times, results = [], 0.0
+        scans = []
+        for count in matching:
+            kernel, rows = self._kernel(window, [*self.pages[:1], *pages]), self._rows(window, count)
+            scans.append(_Scan(kernel, timed(partial(_run, kernel, rows))))
         for _ in pages:
-            times.append(timed(lambda: _run(kernel, [])))
-            results += kernel.metrics()["rows_out"]
-        return first, times, results / len(pages)
+            for scan in scans:
+                scan.times.append(timed(partial(_run, scan.kernel, [])))
+                scan.results += scan.kernel.metrics()["rows_out"] / len(pages)
+        return scans
 
     def _probe(self, window: int) -> float:
         """Seconds a row of the table, over pages whose hashes were just read."""
