@@ -13,6 +13,7 @@ from penstock.spark.flow import Flow
 from penstock.spark.host import Host, reports_of
 from penstock.spark.session import check_session
 from penstock.spark.slots import spread
+from penstock.spark.watermarks import without_watermark
 from penstock.spark.wire import CORRUPT, PACKED, SOURCE, packer
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def run(plan: Plan, inputs: Sequence[DataFrame]) -> Flow:
     ids = spread(plan.slots)
     packed = reduce(
         lambda one, other: one.unionByName(other),
-        (_pack(plan, number, frame, ids) for number, frame in enumerate(inputs)),
+        (_pack(plan, number, without_watermark(frame), ids) for number, frame in enumerate(inputs)),
     )
     host = Host(plan, ids)
     out = (

@@ -1,0 +1,249 @@
+"""The host of kernels over a state store made of dicts: no JVM, every mishap at will.
+
+What it stands for: Spark commits what a task stored, or forgets it; the worker, with its live kernels, and the cache of
+chunks on disk go on either way.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.errors import CheckpointMismatch, StateDamaged
+from penstock.plan.join_table import JoinTablePlan
+from penstock.spark import host as hosting
+from penstock.spark.chunks import ChunkCache
+from penstock.spark.host import METRICS, Host
+from penstock.spark.outbox import Outbox, Parcel, unwrap
+from penstock.testing import assert_same_rows
+
+STREAM = pa.schema([("id", pa.int64()), ("k", pa.int64())])
+
+
+class Value:
+    def __init__(self, shelf):
+        self.shelf = shelf
+
+    def get(self):
+        return self.shelf.get("head")
+
+    def update(self, value):
+        self.shelf["head"] = value
+
+
+class Map:
+    def __init__(self, shelf):
+        self.shelf = shelf
+
+    def getValue(self, key):
+        return self.shelf["chunks"].get(key)
+
+    def updateValue(self, key, value):
+        self.shelf["chunks"][key] = value
+
+    def removeKey(self, key):
+        del self.shelf["chunks"][key]
+
+
+class Handle:
+    """One slot's state as a task sees it, and its timers."""
+
+    def __init__(self, shelf):
+        self.shelf = shelf
+
+    def getValueState(self, name, schema):
+        return Value(self.shelf)
+
+    def getMapState(self, name, key, value):
+        return Map(self.shelf)
+
+    def registerTimer(self, at):
+        self.shelf["timers"].add(at)
+
+    def deleteTimer(self, at):
+        self.shelf["timers"].remove(at)
+
+
+class Spark:
+    """Runs micro-batches of one slot, each committed or lost."""
+
+    def __init__(self, plan, folder, monkeypatch):
+        self.plan = plan
+        self.committed = {"chunks": {}, "timers": set()}
+        self.cache = folder / "cache"
+        self.batch = 0
+        monkeypatch.setattr(ChunkCache, "here", classmethod(lambda cls, query, slot: cls(self.cache)))
+        outbox = folder / "outbox"
+        monkeypatch.setattr(Outbox, "here", classmethod(lambda cls, query, slot: cls(outbox, str(self.batch))))
+        monkeypatch.setattr(hosting, "batch_number", lambda: self.batch)
+        hosting._live.clear()
+
+    def run(self, rows, *, lose=False, frames=1_000):
+        """One micro-batch; `lose` it after that many frames, with what it stored."""
+        shelf = copy.deepcopy(self.committed)
+        host = Host(self.plan, ids=(77,))
+        host.init(Handle(shelf))
+        if rows is None:
+            out = host.handleExpiredTimer((77,), None, None)
+        else:
+            packed = pd.DataFrame({"side": [0], "blob": [rows.serialize().to_pybytes()]})
+            out = host.handleInputRows((77,), iter([packed]), None)
+        got = list(itertools.islice(out, frames))
+        if lose:
+            out.close()
+            return None, None
+        self.committed = shelf
+        self.batch += 1
+        found = pd.concat(got)
+        sent = found[found.channel == "results"][list(Parcel._fields)].itertuples(index=False, name=None)
+        blobs = [batch for parcel in sent for batch in unwrap(Parcel(*parcel), self.results)]
+        numbers = found[found.channel == METRICS].iloc[-1].to_dict()
+        return pa.Table.from_batches(blobs, schema=self.results), numbers
+
+    @property
+    def results(self):
+        return self.plan.channels["results"]
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    rows = pa.table({"k": np.arange(1_000) % 250, "n": np.arange(1_000)})
+    pq.write_table(rows, tmp_path / "t.parquet", row_group_size=100)
+    over = ps.table(tmp_path / "t.parquet", key="k")
+    plan = JoinTablePlan.checked(STREAM, over, on=("k",), memory="16MB", slots=1, pages_per_step=3)
+    return Spark(plan, tmp_path, monkeypatch)
+
+
+def rows_of(first, count=50):
+    ids = np.arange(first, first + count)
+    return pa.record_batch({"id": pa.array(ids), "k": pa.array(ids % 300)}, schema=STREAM)
+
+
+def wanted(*batches):
+    ids = np.concatenate([batch.column("id").to_numpy() for batch in batches])
+    pairs = [(i, i % 300, n) for i in ids.tolist() for n in range(1_000) if n % 250 == i % 300]
+    return pa.table([*map(pa.array, zip(*pairs, strict=True))], names=["id", "k", "n"])
+
+
+def test_a_live_kernel_is_used_while_its_state_is_the_stored_one(spark):
+    one, numbers = spark.run(rows_of(0))
+    assert numbers["slots_restored"] == 0
+    two, numbers = spark.run(rows_of(50))
+    assert numbers["slots_restored"] == 0
+    three, numbers = spark.run(None)
+    assert numbers["slots_restored"] == 0
+    assert_same_rows(pa.concat_tables([one, two, three]), wanted(rows_of(0), rows_of(50)))
+
+
+@pytest.mark.parametrize("frames", [0, 1, 1_000])
+def test_a_kernel_that_ran_ahead_is_never_taken_for_the_committed_one(spark, frames):
+    """The lost batch had other rows, so that whatever is left of it would show."""
+    one, _ = spark.run(rows_of(0))
+    spark.run(rows_of(10_000), lose=True, frames=frames)
+    two, numbers = spark.run(rows_of(50))
+    assert numbers["slots_restored"] == 1 or frames == 0
+    three, _ = spark.run(None)
+    assert_same_rows(pa.concat_tables([one, two, three]), wanted(rows_of(0), rows_of(50)))
+
+
+def test_a_kernel_of_another_worker_ran_meanwhile(spark):
+    one, _ = spark.run(rows_of(0))
+    here = dict(hosting._live)
+    hosting._live.clear()
+    two, numbers = spark.run(rows_of(50))
+    assert numbers["slots_restored"] == 1
+    # The slot comes back to the first worker, whose kernel is one batch behind.
+    hosting._live.clear()
+    hosting._live.update(here)
+    three, numbers = spark.run(None)
+    assert numbers["slots_restored"] == 1
+    assert_same_rows(pa.concat_tables([one, two, three]), wanted(rows_of(0), rows_of(50)))
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "grow", "remove", "stale"])
+def test_a_cached_chunk_is_used_only_if_it_is_the_stored_one(spark, harm):
+    one, _ = spark.run(rows_of(0))
+    copies = list(spark.cache.iterdir())
+    assert copies, "the packet waits, so there is a chunk"
+    for path in copies:
+        body = bytearray(path.read_bytes())
+        if harm == "flip":
+            body[len(body) // 2] ^= 1
+        elif harm == "cut":
+            body = body[:-8]
+        elif harm == "grow":
+            body += b"more"
+        elif harm == "stale":
+            body = bytearray(rows_of(999).serialize().to_pybytes())
+        path.write_bytes(body)
+        if harm == "remove":
+            path.unlink()
+    hosting._live.clear()
+    two, numbers = spark.run(rows_of(50))
+    assert numbers["slots_restored"] == 1
+    three, _ = spark.run(None)
+    assert_same_rows(pa.concat_tables([one, two, three]), wanted(rows_of(0), rows_of(50)))
+
+
+def test_the_cache_keeps_nothing_that_is_gone(spark):
+    spark.run(rows_of(0))
+    spark.run(rows_of(10_000), lose=True)
+    spark.run(rows_of(50))
+    assert len(list(spark.cache.iterdir())) == len(spark.committed["chunks"]) == 2
+    spark.run(None)
+    assert not list(spark.cache.iterdir())
+    assert not spark.committed["chunks"]
+
+
+@pytest.mark.parametrize("harm", ["missing", "changed"])
+def test_a_damaged_stored_chunk_is_refused(spark, harm):
+    spark.run(rows_of(0))
+    for path in spark.cache.iterdir():
+        path.unlink()
+    for name, (blob,) in list(spark.committed["chunks"].items()):
+        if harm == "missing":
+            del spark.committed["chunks"][name]
+        else:
+            spark.committed["chunks"][name] = (blob[:-1] + b"!",)
+    hosting._live.clear()
+    with pytest.raises(StateDamaged, match=r"Chunk p0+ of slot 0") as caught:
+        spark.run(rows_of(50))
+    assert "start with a new one" in str(caught.value)
+
+
+def test_a_damaged_head_is_refused(spark):
+    spark.run(rows_of(0))
+    (head,) = spark.committed["head"]
+    spark.committed["head"] = (head[:-2] + b"!}",)
+    with pytest.raises(StateDamaged, match="not what was written"):
+        spark.run(rows_of(50))
+
+
+def test_state_of_another_plan_or_version_is_refused(spark, monkeypatch):
+    spark.run(rows_of(0))
+    ours = spark.plan
+    spark.plan = JoinTablePlan.checked(STREAM, ours.table, on=("id",), memory="16MB", slots=1)
+    with pytest.raises(CheckpointMismatch, match="on was 'k' and is now 'id'"):
+        spark.run(rows_of(50))
+    spark.plan = ours
+    monkeypatch.setattr(hosting, "STATE_FORMAT", 2)
+    with pytest.raises(CheckpointMismatch, match="state format 1; this version of Penstock reads 2"):
+        spark.run(rows_of(50))
+
+
+def test_there_is_a_timer_exactly_while_something_is_pending(spark):
+    spark.run(rows_of(0))
+    assert len(spark.committed["timers"]) == 1
+    spark.run(rows_of(50))
+    assert len(spark.committed["timers"]) == 1, "the earlier one was taken back"
+    # Spark takes a timer away when it has fired.
+    spark.committed["timers"].clear()
+    spark.run(None)
+    assert not spark.committed["timers"]
