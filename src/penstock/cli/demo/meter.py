@@ -84,16 +84,12 @@ class Meter:
 
 
 def worker_memory() -> list[int]:
-    """The private resident bytes of each Python worker below this process.
-
-    Pages of mapped files are left out: they are the system's file cache, which it takes back at will.
-    """
+    """The resident bytes of each Python worker below this process."""
     import psutil
 
     sizes = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if "pyspark.daemon" in process.cmdline():
-                used = process.memory_info()
-                sizes.append(used.rss - getattr(used, "shared", 0))
+                sizes.append(process.memory_info().rss)
     return sizes

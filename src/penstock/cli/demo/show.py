@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Files that one micro-batch takes at the most: one that finds many waiting must not take them all.
 _FILES_A_BATCH = 4
+#: Directories below this length leave room for the name of a socket.
+_SHORT = 60
 
 
 def show(options: Options, scratch: Path, began: float) -> bool:
@@ -52,7 +54,8 @@ def show(options: Options, scratch: Path, began: float) -> bool:
             made = ps.prepare(place / "products", where, key="product_id")
             this.done = f"prepared layout: {len(made.pages):,} pages, {format_size(size_of(where))}"
 
-    arrivals = Arrivals(place / "orders", options.orders, options.rows, options.seed)
+    files = min(max(options.orders // 10_000, 8), 40)
+    arrivals = Arrivals(place / "orders", options.orders, options.rows, options.seed, files)
     with _spark(scratch) as spark:
         flow = _flow(spark, arrivals, where, options.memory)
         console.print(escape(flow.explain()), style="dim", soft_wrap=True)
@@ -91,6 +94,8 @@ def _spark(scratch: Path) -> Iterator[Any]:
                 spark_local_dir=str(temporary),
                 spark_driver_extraJavaOptions=f"-Djava.io.tmpdir={temporary}",
                 spark_sql_warehouse_dir=str(temporary / "warehouse"),
+                # Sockets lie there too, and the system allows about a hundred characters for the path of one.
+                spark_python_unix_domain_socket_enabled=str(len(str(temporary)) < _SHORT).lower(),
             )
             this.done = f"Spark {spark.version} on {spark.sparkContext.defaultParallelism} cores"
         yield spark
