@@ -105,7 +105,9 @@ def _held(chunk: pq.ColumnChunkMetaData, first: PageSizes | None) -> int:
         unpacked = min(unpacked, max(2 * first.unpacked, _USUAL_PAGE))
         packed = min(packed, max(2 * first.packed, _USUAL_PAGE))
         dictionary = min(dictionary, max(first.dictionary, _USUAL_DICTIONARY))
-    return min(BUFFER, chunk.total_compressed_size) + packed + 2 * unpacked + 2 * dictionary
+    # A page and the dictionary are different parts of the chunk.
+    both = min(unpacked + dictionary, chunk.total_uncompressed_size)
+    return min(BUFFER, chunk.total_compressed_size) + packed + 2 * both
 
 
 def owner(path: str, fields: pa.Schema) -> str:

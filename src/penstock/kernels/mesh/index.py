@@ -21,12 +21,12 @@ U16 = npt.NDArray[np.uint16]
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 
-#: Index bytes a row at the most: row number, tag, a quarter of a bucket, two bytes of bitmap.
-BYTES_PER_ROW = 9
+#: Index bytes a row at the most: row number, tag, a quarter of a bucket, one byte of bitmap.
+BYTES_PER_ROW = 8
 _TAG = np.uint64(0xFFFF)
-#: The bitmap has 64 bits for each bucket, eight to sixteen times as many as there are rows.
-_BITMAP_BYTES = 8
-_BITMAP_SHIFT = np.uint64(6)
+#: The bitmap has 32 bits for each bucket, four to eight times as many as there are rows.
+_BITMAP_BYTES = 4
+_BITMAP_SHIFT = np.uint64(5)
 
 
 class Index(NamedTuple):

@@ -40,7 +40,7 @@ class MeshJoin(Kernel):
         batches; NULL and NaN keys join nothing: `test_conformance`, with `naive.join`.
         `memory()` at most `budget`: `test_conformance`, and by resident size in `tests/spark/test_memory.py`.
     State and cost
-        The waiting rows with 9 bytes of index each, one page's hashes and one of its columns, one slice of
+        The waiting rows with 8 bytes of index each, one page's hashes and one of its columns, one slice of
         results. One chunk for each packet that outlives its step. A cycle costs one pass over the key hashes and a
         read of the matched rows.
     Source
