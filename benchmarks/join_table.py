@@ -36,7 +36,7 @@ RATIOS = (
 
 def benchmarks(quick: bool) -> list[Benchmark]:
     """The same join with results discarded, and with results written as Parquet."""
-    size = Size(1_000_000, 100_000, "16MB") if quick else Size(10_000_000, 1_000_000, "64MB")
+    size = Size(1_000_000, 100_000, "16MB", 16_384) if quick else Size(10_000_000, 1_000_000, "64MB", 131_072)
     work = Work(size)
     about = (
         f"table of {size.table:,} rows and 15 int64 columns, micro-batches of {size.batch:,} rows with uniform keys, "
@@ -59,6 +59,7 @@ class Size:
     table: int
     batch: int
     memory: str
+    group_rows: int
 
 
 class Work:
@@ -66,7 +67,7 @@ class Work:
 
     def __init__(self, size: Size) -> None:
         self.size = size
-        self.table = data.WideTable(size.table)
+        self.table = data.WideTable(size.table, group_rows=size.group_rows)
         self.path: Path
         self.prepared: Table | None = None
         self.no_prepared = ""
