@@ -89,19 +89,21 @@ def _dropping(plan: Any) -> Any:
     from penstock.kernels.contract import RESULTS, Emission
     from penstock.plan.join_table import JoinTablePlan
 
+    def lossy(work: Any) -> Any:
+        def without_order_1(*arguments: Any) -> Any:
+            for channel, rows in work(*arguments):
+                kept = rows.filter(pc.not_equal(rows["order_id"], 1)) if channel == RESULTS else rows
+                yield Emission(channel, kept)
+
+        return without_order_1
+
     class Dropping(JoinTablePlan):
         """A plan whose kernels lose the results of one order. Of this program, so workers get it by value."""
 
         def make(self, slot: int) -> Any:
             kernel = JoinTablePlan.make(self, slot)
-            step = kernel.step
-
-            def lossy(batch: Any, now: int) -> Any:
-                for channel, rows in step(batch, now):
-                    lost = channel == RESULTS
-                    yield Emission(channel, rows.filter(pc.not_equal(rows["order_id"], 1)) if lost else rows)
-
-            kernel.step = lossy  # type: ignore[method-assign]
+            kernel.step = lossy(kernel.step)  # type: ignore[method-assign]
+            kernel.tick = lossy(kernel.tick)  # type: ignore[method-assign]
             return kernel
 
     return Dropping(**vars(plan))
