@@ -191,7 +191,7 @@ def _verify(place: Path, scratch: Path) -> Verdict:
         console.print(
             f"[bold red]NOT the same[/]: {verdict.missing:,} rows are missing, {verdict.unexpected:,} are too many"
         )
-    grid = Grid(title="the first results", title_justify="left", header_style="dim", box=SIMPLE_HEAD)
+    grid = Grid(title="the first results", title_justify="left", header_style="dim", box=SIMPLE_HEAD, pad_edge=False)
     for name, value in zip(names, rows[0] if rows else names, strict=True):
         grid.add_column(name, justify="left" if isinstance(value, str) else "right", no_wrap=True)
     for row in rows:
@@ -216,9 +216,7 @@ def _summarise(meter: Meter, arrivals: Arrivals, verdict: Verdict, budget: int, 
     if cycle is not None:
         grid.add_row("scan", f"{cycle:.2f} s for a cycle over the table")
     grid.add_row("memory", f"at most {format_size(peak)} of {format_size(budget)}; the table has {format_size(size)}")
-    grid.add_row(
-        "workers", f"at most {format_size(meter.growth)} more than after the first micro-batch, all of them together"
-    )
+    grid.add_row("workers", f"at most {format_size(meter.growth)} above their start, all together")
     grid.add_row(
         "results",
         f"{verdict.found:,} rows; compared with DuckDB: {verdict.missing:,} missing, {verdict.unexpected:,} too many",

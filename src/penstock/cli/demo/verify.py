@@ -46,18 +46,25 @@ class Judge:
         self._db.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{_quoted(place / files)}')")
 
     def compare(self) -> Verdict:
-        """Count both, and what either has that the other has not, each row as often as it is there."""
-        return Verdict(
-            self._number("SELECT count(*) FROM expected"),
-            self._number("SELECT count(*) FROM found"),
-            self._number("SELECT count(*) FROM (FROM expected EXCEPT ALL FROM found)"),
-            self._number("SELECT count(*) FROM (FROM found EXCEPT ALL FROM expected)"),
-        )
+        """Count every row on both sides, and what either has more often than the other."""
+        columns = self._db.execute("SELECT * FROM expected LIMIT 0").description
+        names = ", ".join('"' + column[0].replace('"', '""') + '"' for column in columns)
+        counts = self._db.execute(
+            f"""
+            SELECT sum(wanted), sum(there), sum(greatest(wanted - there, 0)), sum(greatest(there - wanted, 0))
+            FROM (
+                SELECT count(*) FILTER (NOT is_found) AS wanted, count(*) FILTER (is_found) AS there
+                FROM (SELECT *, false AS is_found FROM expected UNION ALL SELECT *, true FROM found)
+                GROUP BY {names}
+            )
+            """
+        ).fetchone()
+        return Verdict(*(int(count or 0) for count in counts))
 
     def sample(self, rows: int) -> tuple[list[str], list[tuple[Any, ...]]]:
         """A few results."""
         cursor = self._db.execute(
-            "SELECT order_id, product_id, quantity, title, price, round(quantity * price, 2) AS total "
+            "SELECT order_id, product_id, title, price, quantity AS qty, round(quantity * price, 2) AS total "
             f"FROM found ORDER BY order_id LIMIT {rows}"
         )
         return [column[0] for column in cursor.description], cursor.fetchall()
@@ -65,9 +72,6 @@ class Judge:
     def close(self) -> None:
         """Let go of files and memory."""
         self._db.close()
-
-    def _number(self, query: str) -> int:
-        return int(self._db.execute(query).fetchone()[0])
 
 
 def load() -> Any:
