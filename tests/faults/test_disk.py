@@ -26,7 +26,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a small disk cannot be mounted here (it takes root)")
     yield place
-    subprocess.run(["umount", str(place)], check=True)
+    # Spark may still have files of the failed attempt open.
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def fill(disk: Path) -> Path:
