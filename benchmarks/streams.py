@@ -73,8 +73,7 @@ def batches_of(
                 done += [report | {"busy": (now - spent) / len(new)} for report in new]
                 since, spent = time.monotonic(), now
                 took = done[-1]["durationMs"]["triggerExecution"] / 1000
-                if len(done) < count:
-                    turn.say(f"micro-batch {len(done) + 1} of {count}, the last took {took:.2f} s")
+                turn.say(f"{len(done)} of {count} micro-batches, the last took {took:.2f} s")
                 continue
             failure = query.exception()
             if failure is not None:
