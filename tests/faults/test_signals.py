@@ -20,11 +20,15 @@ def numbers(log: Path) -> set[int]:
 def test_program_ends_cleanly_when_asked(tmp_path: Path, number: signal.Signals) -> None:
     shop = Workshop(tmp_path / "shop", files=30)
     program = shop.start("--sinks", "ledger", "--trigger", "always")
-    program.wait_for(lambda: shop.batches() >= 3)
+    staging = shop.base / "out" / "_penstock" / "staging"
+    program.wait_for(lambda: shop.batches() >= 3 and any(staging.iterdir()))
     under_way = shop.batches() - 1
     program.process.send_signal(number)
     assert program.wait(120) == 0, program.said
-    assert under_way in numbers(shop.base / "ck" / "commits"), "the batch under way was not finished"
+    commits = numbers(shop.base / "ck" / "commits")
+    assert under_way in commits, "the batch under way was not finished"
+    assert {int(entry.stem) for entry in (staging.parent / "ledger").iterdir()} == commits
+    assert not list(staging.iterdir())
     assert not program.members()
     assert list((shop.base / "tmp").iterdir()) == []
     assert shop.batches() < 30, "it was to stop before its end"

@@ -242,7 +242,7 @@ class Program:
         self.settle()
         return code
 
-    def wait_for(self, happened: object, seconds: float = 120) -> None:
+    def wait_for(self, happened: object, seconds: float = 300) -> None:
         """Wait until `happened()`; an end of the program before that is a failure."""
         assert callable(happened)
         until = time.monotonic() + seconds
