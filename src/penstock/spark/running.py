@@ -49,8 +49,19 @@ class Running:
             raise cause(failure) from None
         if ended is None or ended:
             self._checkpoint.close()
+            self._hear_out()
             return True
         return False
+
+    def _hear_out(self, patience: float = 10.0) -> None:
+        """Wait for the numbers of the last micro-batch: Spark tells them by a thread of its own, a little later."""
+        last = self.query.lastProgress
+        until = time.monotonic() + patience
+        while last is not None and time.monotonic() < until:
+            heard = self.flow.history()
+            if heard and heard[-1]["batch"] >= last["batchId"]:
+                return
+            time.sleep(0.02)
 
     def stop(self, patience: float = 60.0) -> None:
         """Finish the micro-batch under way, then stop."""
