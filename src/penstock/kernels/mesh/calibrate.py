@@ -2,7 +2,7 @@
 
 A window of W rows is admitted once, and then page after page is met, each timed apart: with few matches and with many.
 A window of two strangers gives the cost of reading alone, `index.sift` and `index.probe` that of probing. What differs
-between windows and between page sizes gives the coefficients; medians over pages and rounds keep them steady. The
+between windows and between page sizes gives the coefficients; quartiles over pages and rounds keep them steady. The
 first round compiles and warms up, and does not count.
 """
 
@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from statistics import median
 
 from penstock.kernels.mesh.index import BYTES_PER_ROW
 from penstock.kernels.mesh.meshjoin import reserve
-from penstock.kernels.mesh.stopwatch import SLICE, Stopwatch
+from penstock.kernels.mesh.stopwatch import SLICE, Stopwatch, typical
 from penstock.models.curve import Curve
 from penstock.models.mesh_cost import Coefficients
 from penstock.tables.base import Table
@@ -68,10 +67,10 @@ def _coefficients(watch: Stopwatch, others: Sequence[Stopwatch], matches: float)
     smallest = min(watch.points)
     # What is measured by more rows counts for more.
     built = _flat([(window, point.result, point.spread) for window, point in watch.points.items()])
-    probed = _flat([(window, median(point.probes), 1.0) for window, point in watch.points.items()])
+    probed = _flat([(window, typical(point.probes), 1.0) for window, point in watch.points.items()])
 
     def reading(of: Stopwatch) -> float:
-        return max(median(of.reads) - of.page_rows * float(probed(1)), 1e-9)
+        return max(typical(of.reads) - of.page_rows * float(probed(1)), 1e-9)
 
     def opening(of: Stopwatch, window: int) -> float:
         without = reading(of) + of.page_rows * float(probed(window))
@@ -84,7 +83,7 @@ def _coefficients(watch: Stopwatch, others: Sequence[Stopwatch], matches: float)
     held = [(b, float(reserve(of.table.pages) - SLICE)) for b, of in [*sizes, (own, watch)]]
     appended, gathered = [], []
     for window, point in watch.points.items():
-        admission = median(point.first) - median(point.few) - window * watch.admission
+        admission = typical(point.first) - typical(point.few) - window * watch.admission
         appended.append((window, max(admission, 0.0) / window, float(window)))
         gathered.append((window, max(opening(watch, window) - own_open, 0.0), 1.0))
     return Coefficients(

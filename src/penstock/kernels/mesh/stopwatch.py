@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import median
 
 import numpy as np
 
@@ -27,6 +26,8 @@ SLICE = beside_window(Page(0, 0, 0, 0))
 _SLICE_ROWS = 65_536
 _SCAN_PAGES = 24
 _LEAST_TIMES = 6
+#: Pages with fewer rows than this share of the largest are leftovers, and not measured.
+_WHOLE = 0.8
 #: Windows up to this size are kept for the next round.
 _KEPT_ROWS = 1 << 17
 
@@ -51,13 +52,13 @@ class Point:
 
     @property
     def result(self) -> float:
-        """Seconds for each further match of a page; the two times of a pair were taken one after the other."""
-        return max(median([many - few for few, many in zip(self.few, self.many, strict=True)]), 0.0) / self.spread
+        """Seconds for each further match of a page."""
+        return max(typical(self.many) - typical(self.few), 0.0) / self.spread
 
     def opening(self, without: float, result: float) -> float:
         """Seconds for a page's first match, where each further one takes `result` and a page with none `without`."""
-        few = median(self.few) - without - self.few_results * result
-        many = median(self.many) - without - self.many_results * result
+        few = typical(self.few) - without - self.few_results * result
+        many = typical(self.many) - without - self.many_results * result
         return max((few + many) / 2, 0.0)
 
 
@@ -72,14 +73,14 @@ class _Scan:
 
 
 class Stopwatch:
-    """One table under measurement: every `round` adds to the times, their medians are what counts."""
+    """One table under measurement: every `round` adds to the times, their first quartiles are what counts."""
 
     def __init__(self, table: Table, row_bytes: int, matches: float, seed: int, scan_rows: int) -> None:
         self.table = table
         self._reader = table.open()
         self._matches = matches
         self._stream = BenchStream(table, self._reader, row_bytes, seed)
-        self.pages = _spread(table.pages, scan_rows)
+        self.pages = _some(table.pages, scan_rows)
         self.page_rows = float(np.mean([page.rows for page in self.pages]))
         self.page_bytes = float(np.mean([page.rows * max(page.row_width, 1) for page in self.pages]))
         sample = self._stream.rows(1 << 10, {})[0].rows
@@ -97,12 +98,12 @@ class Stopwatch:
     @property
     def admission(self) -> float:
         """Seconds to take in and let go of a row that meets no page."""
-        return median(self._admit)
+        return typical(self._admit)
 
     @property
     def expiry(self) -> float:
         """Seconds to let go of a row."""
-        return median(self._expire)
+        return typical(self._expire)
 
     @property
     def false_candidates(self) -> float:
@@ -137,7 +138,7 @@ class Stopwatch:
         """Admit rows and meet one page; then meet the pages one by one. Kernels, one for each number of matches of a
         page, take turns, so that what disturbs one disturbs all.
         """
-        # A table of few pages is met several times over, for the sake of the medians.
+        # A table of few pages is met several times over, for the sake of the quartiles.
         pages = self.pages * -(-_LEAST_TIMES // len(self.pages))
         scans = []
         for count in matching:
@@ -165,7 +166,7 @@ class Stopwatch:
 
             times.append(timed(once) / page.rows)
             self._probed += page.rows
-        return median(times)
+        return typical(times)
 
     def _admission(self, window: int, keep: bool) -> None:
         rows = self._rows(window, 0)
@@ -198,11 +199,18 @@ def _run(kernel: MeshJoin, rows: Sequence[Portion]) -> None:
         pass
 
 
-def _spread(pages: Sequence[Page], rows: int) -> list[Page]:
-    """Pages from all over the table, not too many."""
-    mean = max(sum(page.rows for page in pages) / len(pages), 1)
-    count = int(np.clip(rows / mean, min(2, len(pages)), min(_SCAN_PAGES, len(pages))))
-    return [pages[int(i)] for i in np.linspace(0, len(pages) - 1, count).astype(int)]
+def _some(pages: Sequence[Page], rows: int) -> list[Page]:
+    """Whole pages that follow one another, from the middle of the table on, as a scan meets them; not too many."""
+    largest = max(page.rows for page in pages)
+    whole = [page for page in pages if page.rows >= _WHOLE * largest]
+    count = int(np.clip(rows / largest, min(2, len(whole)), min(_SCAN_PAGES, len(whole))))
+    first = (len(whole) - count) // 2
+    return whole[first : first + count]
+
+
+def typical(times: Sequence[float]) -> float:
+    """The first quartile: what disturbs a measurement makes it longer, never shorter."""
+    return float(np.quantile(times, 0.25))
 
 
 def timed(work: Callable[[], object]) -> float:
