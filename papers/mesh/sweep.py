@@ -47,14 +47,14 @@ class Setting:
     rows: int = 2_000_000
     columns: int = 15
     #: Pages of a prepared table in each of its 64 parts, and row groups of a Parquet table.
-    prepared: tuple[int, ...] = (128, 32, 8, 4, 2, 1)
-    parquet: tuple[int, ...] = (1024, 512, 256, 128, 64, 32)
+    prepared: tuple[int, ...] = (64, 32, 8, 4, 2, 1)
+    parquet: tuple[int, ...] = (512, 256, 128, 64, 32)
     budgets: tuple[int, ...] = (12 * MB, 24 * MB, 48 * MB, 96 * MB, 192 * MB)
     layouts: tuple[str, ...] = (PREPARED, PARQUET)
     own: tuple[int, int] = (4, 128)
     row_bytes: int = 24
     skew: float = 0.5
-    rounds: int = 3
+    rounds: int = 2
     windows: tuple[int, ...] = WINDOWS
     calibration: float = 6.0
     sample: int = 16 * MB
