@@ -94,7 +94,7 @@ def run_ring(pages, settings_, arrivals):
 
 
 @settings(max_examples=30)
-@given(coefficients(most_pages=12), st.lists(st.floats(0.05, 0.99), min_size=30, max_size=60), st.floats(5_000, 100_000))
+@given(coefficients(most_pages=12), st.lists(st.floats(0.05, 0.99), min_size=30, max_size=60), st.floats(5e3, 1e5))
 def test_theorem_3_2_every_packet_meets_every_page_once_and_none_waits(c, loads, M):
     assume(1.2 * least_memory(c) <= M)
     limit = fastest(c, M).rate
