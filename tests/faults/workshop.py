@@ -260,16 +260,12 @@ class Program:
         return [process for process in psutil.process_iter() if process.pid != session and _session(process) == session]
 
     def workers(self) -> list[psutil.Process]:
-        """Python workers: children of a pyspark.daemon."""
+        """Python workers: forked by the daemon of the session."""
         found = []
         for process in self.members():
             with contextlib.suppress(psutil.Error):
                 parent = process.parent()
-                if (
-                    parent is not None
-                    and "pyspark.daemon" in process.cmdline()
-                    and "pyspark.daemon" in parent.cmdline()
-                ):
+                if parent is not None and _is_daemon(process) and _is_daemon(parent):
                     found.append(process)
         return found
 
@@ -288,6 +284,10 @@ class Program:
         self.process.wait(30)
         self.settle()
         assert not self.members()
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    return "penstock.spark.daemon" in process.cmdline()
 
 
 def same_bag(got: Counter[tuple[object, ...]], want: Counter[tuple[object, ...]], name: str) -> None:

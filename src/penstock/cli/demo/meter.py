@@ -90,6 +90,6 @@ def worker_memory() -> list[int]:
     sizes = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if "pyspark.daemon" in process.cmdline():
+            if "penstock.spark.daemon" in process.cmdline():
                 sizes.append(process.memory_info().rss)
     return sizes
