@@ -83,7 +83,7 @@ def test_workers_killed_at_every_point_and_in_mid_batch(tmp_path: Path) -> None:
     program.wait_for(lambda: shop.batches() > 3)
     killed = 0
     while killed < 5 and program.code is None:
-        busy = [worker for worker in program.workers() if _running(worker)]
+        busy = at_work(program.workers())
         if busy:
             victim = busy[rng.integers(len(busy))]
             print("killed worker", victim.pid, "in batch", shop.batches() - 1)
@@ -92,7 +92,7 @@ def test_workers_killed_at_every_point_and_in_mid_batch(tmp_path: Path) -> None:
             batch = shop.batches()
             # A task may be lost four times; the next kill is for another micro-batch.
             program.wait_for(lambda seen=batch: shop.batches() > seen or program.code is not None)
-        time.sleep(rng.uniform(0, 0.5))
+        time.sleep(rng.uniform(0, 0.3))
     assert program.wait() == 0, program.said
     assert killed == 5, "the input ended before all kills"
     assert {spec.split(":")[0] for spec in program.crashed} == set(IN_WORKERS)
@@ -123,8 +123,16 @@ def test_driver_killed_at_random_moments(tmp_path: Path) -> None:
     nothing_left(shop)
 
 
-def _running(worker: psutil.Process) -> bool:
+def at_work(workers: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that computed in the last moment; most of the workers of a session wait for a task."""
+    before = {worker: _seconds(worker) for worker in workers}
+    time.sleep(0.05)
+    return [worker for worker in workers if _seconds(worker) > before[worker] > 0]
+
+
+def _seconds(worker: psutil.Process) -> float:
     try:
-        return worker.status() == psutil.STATUS_RUNNING
+        times = worker.cpu_times()
     except psutil.Error:
-        return False
+        return 0.0
+    return float(times.user + times.system)
