@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import psutil
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -116,6 +118,20 @@ def join(stream: pa.Table, rows: pa.Table, on: list[str], key: list[str]) -> pa.
 def assert_is_join(got: pa.Table, stream: pa.Table, rows: pa.Table, on: list[str], key: list[str]) -> None:
     """Fail unless the results are those of the judge, as a bag."""
     assert_same_rows(got, join(stream, rows, on, key).cast(got.schema), label="results")
+
+
+def python_workers() -> list[psutil.Process]:
+    """The workers that Spark's daemons below this process have forked."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if _is_daemon(process) and _is_daemon(process.parent()):
+                found.append(process)
+    return found
+
+
+def _is_daemon(process: psutil.Process | None) -> bool:
+    return process is not None and any(word.endswith(".daemon") for word in process.cmdline())
 
 
 def eventually(found: Callable[[], Any], seconds: float = 60) -> Any:

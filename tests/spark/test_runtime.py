@@ -21,7 +21,7 @@ from penstock.errors import BadOption, PlanError, SessionNotReady
 from penstock.kernels.contract import Changes, Emission, Kernel, Metric
 from penstock.plan.base import Plan, Side
 from penstock.testing import assert_same_rows
-from tests.spark.conftest import FINITE, assert_is_join, eventually
+from tests.spark.conftest import FINITE, assert_is_join, eventually, python_workers
 
 pytestmark = pytest.mark.spark
 
@@ -253,11 +253,9 @@ def spoil_cache(spark) -> None:
 
 
 def kill_workers() -> None:
-    """The Python workers below this process, but not the daemons that fork them."""
-    for process in psutil.Process().children(recursive=True):
+    for process in python_workers():
         with contextlib.suppress(psutil.Error):
-            if "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in process.parent().cmdline():
-                process.send_signal(signal.SIGKILL)
+            process.send_signal(signal.SIGKILL)
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------------
@@ -292,7 +290,11 @@ def test_numbers_reach_progress_and_a_listener_and_add_up(desk):
     desk.spark.streams.addListener(listener)
     try:
         got = desk.run(flow)
-        totals = eventually(lambda: (p := flow.progress()) and p["totals"]["rows_in"] == 1_000 and p["totals"])
+        # Events come a little after the rows they tell of; the last is that of the step that drained.
+        eventually(
+            lambda: flow.history() and flow.history()[-1]["rows_waiting"] == 0 and flow.history()[-1]["batch"] >= 3
+        )
+        totals = flow.progress()["totals"]
         eventually(lambda: len(listener.seen) >= len(flow.history()))
     finally:
         desk.spark.streams.removeListener(listener)
