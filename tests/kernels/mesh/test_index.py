@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.errors import KernelFault
 from penstock.kernels.mesh.index import BYTES_PER_ROW, Cursor, build, probe, sift
 from penstock.tables.keys import hash_range
 
@@ -64,6 +65,14 @@ def test_probe_of_a_slot_takes_pages_with_hashes_of_other_slots(slots):
         page = np.concatenate([window[:50], rng.integers(0, 2**64 - 1, 500, dtype=np.uint64)])
         found = pairs(index_of(window, lo, hi, 100), page, 0, 7)
         assert [p for p in found if page[p[0]] == window[p[1]]] == twin(window, page, 0)
+
+
+def test_a_row_of_another_slot_is_refused_and_not_written_out_of_bounds():
+    lo, hi = hash_range(0, 2)
+    for stray in (hi, (1 << 64) - 1):
+        hashes = np.array([lo, hi - 1, stray], np.uint64)
+        with pytest.raises(KernelFault, match="does not belong to"):
+            index_of(hashes, lo, hi, 1)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 100, 1_000, 65_536, 100_001])

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from penstock.errors import KernelFault
+
 U64 = npt.NDArray[np.uint64]
 I32 = npt.NDArray[np.int32]
 U16 = npt.NDArray[np.uint16]
@@ -56,6 +58,9 @@ def build(parts: Iterable[tuple[int, U64]], again: Iterable[tuple[int, U64]], co
     base = lo >> shift
     starts = np.zeros(((hi - 1) >> shift) - base + 3, np.int32)
     for _, hashes in parts:
+        # Compiled code writes where a hash tells it to: one outside would land in another's memory.
+        if hashes.size and not lo <= int(hashes.min()) <= int(hashes.max()) < hi:
+            raise KernelFault("A row came to a slot that its key does not belong to.")
         _count(hashes, np.uint64(base), np.uint64(shift), starts)
     np.cumsum(starts, out=starts)
     rows = np.empty(count, np.int32)
