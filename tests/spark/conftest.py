@@ -131,7 +131,9 @@ def python_workers() -> list[psutil.Process]:
 
 
 def _is_daemon(process: psutil.Process | None) -> bool:
-    return process is not None and any(word.endswith(".daemon") for word in process.cmdline())
+    # Python with a module of that name; the JVM has it among its settings, and forks itself to start others.
+    words = process.cmdline() if process is not None else []
+    return len(words) > 2 and words[1] == "-m" and words[2].endswith(".daemon")
 
 
 def eventually(found: Callable[[], Any], seconds: float = 60) -> Any:

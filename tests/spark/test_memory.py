@@ -6,9 +6,6 @@ counts file pages that are mapped into the process, too.
 
 from __future__ import annotations
 
-import functools
-import subprocess
-import sys
 import threading
 import time
 
@@ -33,6 +30,7 @@ class Scales:
 
     def __init__(self, seconds: float = 0.05) -> None:
         self.seconds = seconds
+        self.starts: dict[int, int] = {}
         self.peaks: dict[int, int] = {}
         self.samples = 0
         self._known: dict[int, psutil.Process] = {}
@@ -47,6 +45,15 @@ class Scales:
         self._stop.set()
         self._thread.join()
 
+    @property
+    def growth(self) -> int:
+        """How far the heaviest worker came above the start.
+
+        All are forked from one process and begin alike; the least that any was first seen with is the start, for some
+        were already at work when they were found.
+        """
+        return max(self.peaks.values()) - min(self.starts.values())
+
     def _sample(self) -> None:
         look = 0.0
         while not self._stop.is_set():
@@ -55,7 +62,9 @@ class Scales:
                 look = time.monotonic() + 0.5
             for pid, process in list(self._known.items()):
                 try:
-                    self.peaks[pid] = max(self.peaks.get(pid, 0), process.memory_info().rss)
+                    size = process.memory_info().rss
+                    self.starts.setdefault(pid, size)
+                    self.peaks[pid] = max(self.peaks.get(pid, 0), size)
                     self.samples += 1
                 except psutil.Error:
                     del self._known[pid]
@@ -65,18 +74,6 @@ class Scales:
         for process in python_workers():
             if process.pid not in self._known:
                 self._known[process.pid] = process
-
-
-@functools.cache
-def start() -> int:
-    """The resident size of a worker that has imported what a flow needs, and has done nothing yet.
-
-    Workers of our own sessions are forked with all that in them. What of it they have not touched is not resident, so
-    they begin below this; a worker that imports for itself is here just before its first step.
-    """
-    code = "import psutil, pyspark.worker, penstock.spark.host, penstock.spark.sink, penstock.kernels.mesh.meshjoin"
-    command = [sys.executable, "-c", f"{code}; print(psutil.Process().memory_info().rss)"]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def table(folder, megabytes: int, page: int, seed: int):
@@ -123,7 +120,8 @@ def weigh(spark, folder, budget: int, over, rows: int, count: int, kind: str) ->
     assert eventually(lambda: sum(b["rows_out"] for b in flow.history()) == rows)
     assert all(0 < b["memory"] <= b["budget"] <= budget for b in flow.history() if b["slots_stepped"])
     assert scales.samples > 20
-    return max(scales.peaks.values()) - start()
+    print(f"starts {min(scales.starts.values()) / MB:.0f} MB, {len(scales.starts)} workers")
+    return scales.growth
 
 
 @pytest.mark.parametrize("layout", ["parquet", "prepared"])
