@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 from penstock.errors import SessionNotReady
 from penstock.spark.gateway import start_quietly
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+#: The system allows 107 bytes for the path of a socket, and Spark names each by a UUID: `/.{36}.sock`.
+_LONGEST_SOCKET_DIRECTORY = 107 - 43
 
 #: Without these a flow cannot run, or would break a promise. They may be set on a running session.
 NEEDED = {
@@ -26,7 +33,6 @@ TUNED = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "penstock.spark.daemon",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -52,8 +58,8 @@ def session(
     # The workers must be the Python that has the packages, and nothing here needs a network beyond this host.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    ours = {**NEEDED, **TUNED, "spark.sql.shuffle.partitions": str(slots or count)}
     theirs = {name.replace("_", "."): value for name, value in settings.items()}
+    ours = {**NEEDED, **TUNED, **_sockets(theirs), "spark.sql.shuffle.partitions": str(slots or count)}
     conf = SparkConf(loadDefaults=False).setMaster(f"local[{count},4]").setAppName(app)
     for name, value in (ours | theirs).items():
         conf.set(name, value)
@@ -62,6 +68,14 @@ def session(
     made: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made
+
+
+def _sockets(settings: Mapping[str, str]) -> dict[str, str]:
+    """Workers talk to the JVM over sockets in the temporary directory, or over loopback if its path is too long."""
+    java = re.search(r"-Djava\.io\.tmpdir=(\S+)", settings.get("spark.driver.extraJavaOptions", ""))
+    place = settings.get("spark.python.unix.domain.socket.dir") or (java.group(1) if java else tempfile.gettempdir())
+    fits = len(os.fsencode(place)) <= _LONGEST_SOCKET_DIRECTORY
+    return {"spark.python.unix.domain.socket.enabled": str(fits).lower()}
 
 
 def check_session(spark: SparkSession) -> None:

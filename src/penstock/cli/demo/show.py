@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 #: Files that one micro-batch takes at the most: one that finds many waiting must not take them all.
 _FILES_A_BATCH = 4
-#: Directories below this length leave room for the name of a socket.
-_SHORT = 60
 
 
 def show(options: Options, scratch: Path, began: float) -> bool:
@@ -94,8 +92,6 @@ def _spark(scratch: Path) -> Iterator[Any]:
                 spark_local_dir=str(temporary),
                 spark_driver_extraJavaOptions=f"-Djava.io.tmpdir={temporary}",
                 spark_sql_warehouse_dir=str(temporary / "warehouse"),
-                # Sockets lie there too, and the system allows about a hundred characters for the path of one.
-                spark_python_unix_domain_socket_enabled=str(len(str(temporary)) < _SHORT).lower(),
             )
             this.done = f"Spark {spark.version} on {spark.sparkContext.defaultParallelism} cores"
         yield spark
