@@ -148,9 +148,9 @@ class Work:
         return [
             one(MERGE, lambda at: at.frame(merge()), 1, 1),
             one(HASH, lambda at: at.frame(shuffled()), 1, 1),
-            one(BROADCAST, lambda at: at.each(broadcast), 1, 3),
-            one(PLAIN, lambda at: at.flow(self.flow(prepared=False)), 2, 4),
-            one(PREPARED, lambda at: at.flow(self.flow(prepared=True)), 2, 4, self.no_prepared),
+            one(BROADCAST, lambda at: at.each(broadcast), 2, 4),
+            one(PLAIN, lambda at: at.flow(self.flow(prepared=False)), 4, 6),
+            one(PREPARED, lambda at: at.flow(self.flow(prepared=True)), 4, 6, self.no_prepared),
         ]
 
 

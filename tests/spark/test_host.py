@@ -20,7 +20,7 @@ from penstock.errors import CheckpointMismatch, StateDamaged
 from penstock.plan.join_table import JoinTablePlan
 from penstock.spark import host as hosting
 from penstock.spark.chunks import ChunkCache
-from penstock.spark.host import METRICS, Host
+from penstock.spark.host import METRICS, NUMBERS, Host
 from penstock.spark.outbox import Outbox, Parcel, unwrap
 from penstock.testing import assert_same_rows
 
@@ -104,7 +104,7 @@ class Spark:
         found = pd.concat(got)
         sent = found[found.channel == "results"][list(Parcel._fields)].itertuples(index=False, name=None)
         blobs = [batch for parcel in sent for batch in unwrap(Parcel(*parcel), self.results)]
-        numbers = found[found.channel == METRICS].iloc[-1].to_dict()
+        numbers = dict(zip(host.numbers, found[found.channel == METRICS].iloc[-1][NUMBERS], strict=True))
         return pa.Table.from_batches(blobs, schema=self.results), numbers
 
     @property

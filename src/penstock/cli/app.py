@@ -79,7 +79,10 @@ def prepare(
     source: Annotated[Path, typer.Argument(help="A Parquet file, or a directory of them.")],
     target: Annotated[Path, typer.Argument(help="The directory to write; a prepared table in it is replaced.")],
     key: Key,
-    page: Annotated[str, typer.Option(help="The size of a page: smaller ones need less memory.")] = "1MB",
+    page: Annotated[
+        str | None,
+        typer.Option(help="The size of a page: smaller ones need less memory. [default: by the table's size]"),
+    ] = None,
 ) -> None:
     """Write a table in the layout that join_table reads fastest: ordered by key hash, rows together."""
     from penstock.cli.tables import prepare_table

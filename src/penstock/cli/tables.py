@@ -16,10 +16,10 @@ from penstock.plan.units import format_size, parse_size
 from penstock.tables import Table, prepare, table
 
 
-def prepare_table(source: Path, target: Path, key: list[str], page: str) -> None:
+def prepare_table(source: Path, target: Path, key: list[str], page: str | None) -> None:
     """Write the prepared layout with a progress bar, and say what was written and how to use it."""
     began = time.monotonic()
-    size = parse_size(page, option="page")
+    size = None if page is None else parse_size(page, option="page")
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
 METRICS = "_metrics"
+#: The column with the numbers of a step, in the order of `reports_of`.
+NUMBERS = "numbers"
+#: The schema of what comes out: rows as blobs by channel, and one row of numbers a step.
+OUTPUT = f"{PARCEL}, {NUMBERS} array<double>"
 _HOST_REPORTS = (
     Metric("slots_stepped", help="slots that took a step"),
     Metric("slots_restored", help="of them, those whose kernel was built again from stored state"),
@@ -118,13 +122,8 @@ class Host(StatefulProcessor):
         self._plan = plan
         self._ids = ids
         self._identity = dict(plan.identity())
-        #: The metric columns of the output.
+        #: The names of the numbers that every step reports, in their order.
         self.numbers = [metric.name for metric in reports_of(plan)]
-
-    @property
-    def output(self) -> str:
-        """The schema of what comes out: rows as blobs by channel, and one row of numbers a step."""
-        return PARCEL + "".join(f", `{name}` double" for name in self.numbers)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark at the start of each task."""
@@ -276,10 +275,12 @@ class _Run:
 
     def _frame(self, parcels: list[Parcel], numbers: dict[str, float] | None = None) -> pd.DataFrame:
         """A message to the operator that follows; the numbers of the step are a row of their own."""
-        out: list[tuple[Any, ...]] = [(*parcel, *[None] * len(self._host.numbers)) for parcel in parcels]
+        out: list[tuple[Any, ...]] = [(*parcel, None) for parcel in parcels]
         if numbers is not None:
-            out.append((METRICS, None, None, *(float(numbers[name]) for name in self._host.numbers)))
-        return pd.DataFrame(out, columns=["channel", "blob", "file", *self._host.numbers])
+            out.append((METRICS, None, None, [float(numbers[name]) for name in self._host.numbers]))
+        # Columns made of objects, so that pandas need not look for dates in them.
+        columns = zip((*Parcel._fields, NUMBERS), zip(*out, strict=True), strict=True)
+        return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns})
 
     def report(self, seconds: float) -> pd.DataFrame:
         """The rest of the rows, and the numbers of this step."""

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 #: Rows of a channel are gathered into files of about this many bytes.
-_FILE_BYTES = 2 << 20
+_FILE_BYTES = 4 << 20
 #: Files that may wait for the reader.
-_AHEAD = 16
+_AHEAD = 8
 
 
 #: A parcel as columns of Spark's.

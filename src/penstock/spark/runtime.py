@@ -10,7 +10,7 @@ from pyspark.sql import functions as fn
 from penstock.errors import PlanError
 from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA
 from penstock.spark.flow import Flow
-from penstock.spark.host import Host, reports_of
+from penstock.spark.host import NUMBERS, OUTPUT, Host, reports_of
 from penstock.spark.session import check_session
 from penstock.spark.slots import spread
 from penstock.spark.watermarks import without_watermark
@@ -43,14 +43,13 @@ def run(plan: Plan, inputs: Sequence[DataFrame]) -> Flow:
         lambda one, other: one.unionByName(other),
         (_pack(plan, number, without_watermark(frame), ids) for number, frame in enumerate(inputs)),
     )
-    host = Host(plan, ids)
     out = (
         packed.withWatermark("at", "0 seconds")
         .groupBy("slot")
-        .transformWithStateInPandas(host, host.output, "Append", "EventTime")
+        .transformWithStateInPandas(Host(plan, ids), OUTPUT, "Append", "EventTime")
     )
     flow = Flow(spark, plan, dict(plan.channels) | {SET_ASIDE: SET_ASIDE_SCHEMA})
-    flow._out = out.observe(flow.id, *(_observed(metric) for metric in reports_of(plan)))
+    flow._out = out.observe(flow.id, *(_observed(*each) for each in enumerate(reports_of(plan))))
     return flow
 
 
@@ -60,5 +59,5 @@ def _pack(plan: Plan, number: int, frame: DataFrame, ids: tuple[int, ...]) -> Da
     return frame.select(*(fn.col(f"`{name}`") for name in columns)).mapInArrow(packer(side, number, ids), PACKED)
 
 
-def _observed(metric: Metric) -> Column:
-    return _COMBINE[metric.combine](fn.col(metric.name)).alias(metric.name)
+def _observed(place: int, metric: Metric) -> Column:
+    return _COMBINE[metric.combine](fn.col(NUMBERS)[place]).alias(metric.name)

@@ -28,6 +28,10 @@ Progress = Callable[[str, int, int], None]
 _LEAST_MEMORY = 16 << 20
 _LEAST_PAGE = 4 << 10
 _MOST_PAGE = 1 << 30
+#: Unless told otherwise, a page is this part of the table, within these bounds: a small table goes with a small budget,
+#: and beyond the upper bound a page costs no less for each of its rows.
+_USUAL_PART = 256
+_USUAL_PAGES = (256 << 10, 4 << 20)
 _AT_CWD, _EXCHANGE = -100, 2
 
 
@@ -36,11 +40,14 @@ def prepare(
     target: str | os.PathLike[str],
     *,
     key: str | Sequence[str],
-    page_bytes: int = 1 << 20,
+    page_bytes: int | None = None,
     memory: int = 256 << 20,
     progress: Progress | None = None,
 ) -> PreparedTable:
     """Write `source` (a path or a table) into the directory `target`, to be joined by `key`; gives the new table.
+
+    `page_bytes` is the size of a page, by default one 256th of the table and at most 4 MB. A join holds one page in
+    each slot, so smaller ones need less memory; larger ones are read with less effort for each row.
 
     Guarantees
         `target` is the whole new table, or what it was before: everything is written and synced beside it, then put in
@@ -66,9 +73,9 @@ def prepare(
     return PreparedTable.plan(str(place), wanted)
 
 
-def _check_sizes(page_bytes: int, memory: int) -> None:
-    if not _LEAST_PAGE <= page_bytes <= _MOST_PAGE:
-        raise BadOption(f"page_bytes={page_bytes} is not possible.", do="Give between 4 KB and 1 GB; 1 MB is usual.")
+def _check_sizes(page_bytes: int | None, memory: int) -> None:
+    if page_bytes is not None and not _LEAST_PAGE <= page_bytes <= _MOST_PAGE:
+        raise BadOption(f"page_bytes={page_bytes} is not possible.", do="Give between 4 KB and 1 GB, or none.")
     if memory < _LEAST_MEMORY:
         raise BadOption(f"memory={memory} is too little to prepare a table.", do="Give at least 16 MB.")
 
@@ -119,18 +126,21 @@ def _remove(entry: Path) -> None:
 
 
 def _write(
-    origin: Table, key: tuple[str, ...], directory: Path, page_bytes: int, memory: int, progress: Progress
+    origin: Table, key: tuple[str, ...], directory: Path, page_bytes: int | None, memory: int, progress: Progress
 ) -> None:
     total = origin.rows
     nulls = np.zeros(len(origin.schema), np.int64)
+    size = 0
 
     def hashed() -> Iterator[pa.RecordBatch]:
+        nonlocal size
         done = 0
         reader = origin.open()
         try:
             for page in origin.pages:
                 for batch in reader.batches(page):
                     columns = batch.columns
+                    size += batch.nbytes
                     nulls[:] += [column.null_count for column in columns]
                     hashes = pa.array(keys.hash_keys([batch.column(name) for name in key]))
                     fields = [*origin.schema, pa.field("", pa.uint64())]
@@ -141,10 +151,12 @@ def _write(
             reader.close()
 
     ordered = sort_by_hash(hashed(), rows=total, memory=memory, directory=directory)
-    # Only now, with the first batch in hand, has all been read and is it known which columns have NULLs.
+    # Only now, with the first batch in hand, has all been read and is it known which columns have NULLs, and how
+    # large the table is.
     first = next(ordered, None)
     nullable = [name for name, count in zip(origin.schema.names, nulls, strict=True) if count]
-    writer = PageWriter(directory, Layout(origin.schema, nullable), page_bytes)
+    usual = min(max(size // _USUAL_PART, _USUAL_PAGES[0]), _USUAL_PAGES[1])
+    writer = PageWriter(directory, Layout(origin.schema, nullable), page_bytes or usual)
     done = 0
     try:
         while first is not None:
