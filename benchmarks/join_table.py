@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,9 +35,9 @@ RATIOS = (
 
 
 def benchmarks(quick: bool) -> list[Benchmark]:
-    """The same join with results discarded, and with results written as Parquet."""
+    """The same join with results discarded, with results written as Parquet, and with small micro-batches."""
     size = Size(1_000_000, 100_000, "16MB", 16_384) if quick else Size(10_000_000, 1_000_000, "64MB", 131_072)
-    work = Work(size)
+    work, small = Work(size), Work(replace(size, batch=size.batch // 10))
     about = (
         f"table of {size.table:,} rows and 15 int64 columns, micro-batches of {size.batch:,} rows with uniform keys, "
         f'memory="{size.memory}", results '
@@ -48,6 +48,14 @@ def benchmarks(quick: bool) -> list[Benchmark]:
         ),
         Benchmark(
             "join_table/write", about + "written as Parquet", lambda: work.contestants(_Write), RATIOS, (), work.setup
+        ),
+        Benchmark(
+            "join_table/small",
+            f"the same with micro-batches of {small.size.batch:,} rows, results discarded",
+            lambda: small.contestants(_Discard),
+            RATIOS,
+            (),
+            small.setup,
         ),
     ]
 
@@ -120,7 +128,10 @@ class Work:
         import penstock as ps
 
         table = self.prepared if prepared else ps.table(self.path, key=self.table.key)
-        return ps.join_table(self.stream(), table, on=self.table.key, memory=self.size.memory)
+        # Rows of small micro-batches would wait for the scan to come round; here all are answered at once.
+        return ps.join_table(
+            self.stream(), table, on=self.table.key, memory=self.size.memory, pages_per_step=len(table.pages)
+        )
 
     def contestants(self, sink: type[_Sink]) -> list[Contestant]:
         """All ways, with one kind of sink. A turn of a slow one has fewer micro-batches."""
