@@ -26,6 +26,7 @@ HITS = {
     "after-store": 6,
     "before-sink": 2,
     "in-sink": 4,
+    "before-commit": 3,
     "in-commit": 5,
     "after-sink": 2,
     "after-commit": 2,

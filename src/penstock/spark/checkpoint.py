@@ -4,9 +4,7 @@ it.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import uuid
 from pathlib import Path
 from typing import IO
@@ -14,7 +12,7 @@ from urllib.parse import unquote, urlparse
 
 from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse
 from penstock.plan.base import STATE_FORMAT, Plan
-from penstock.spark.files import read_whole, write_whole
+from penstock.spark.files import Held, read_whole, take_lock, write_whole
 from penstock.spark.host import check_identity
 from penstock.spark.spark_files import RESTORE, check_state, gap, missing, numbers, read_checked, read_json, read_log
 
@@ -88,22 +86,14 @@ class Checkpoint:
         return max(numbers(self.path / "offsets"), default=-1)
 
     def _take_lock(self) -> IO[str]:
-        lock = (self.path / "penstock.lock").open("a+")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            holder = lock.read().strip() or "another process"
-            lock.close()
+            return take_lock(self.path / "penstock.lock")
+        except Held as holder:
             raise CheckpointInUse(
                 f"{self.path} is in use by {holder}.",
                 why="Two queries on one checkpoint would each commit over the other.",
                 do="Stop that process first, or give this query its own checkpoint directory.",
             ) from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()}")
-        lock.flush()
-        return lock
 
     def _check_owner(self, plan: Plan) -> str:
         path = self.path / "penstock.json"

@@ -20,6 +20,7 @@ POINTS = (
     "after-store",
     "before-sink",
     "in-sink",
+    "before-commit",
     "in-commit",
     "after-sink",
     "after-commit",

@@ -1,13 +1,14 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and files that one process holds."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 def write_whole(path: Path, body: dict[str, Any]) -> None:
@@ -41,3 +42,23 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class Held(Exception):
+    """A lock is another process's; its text says whose."""
+
+
+def take_lock(path: Path) -> IO[str]:
+    """Hold a file until it is closed, or the process ends however it may. Raises `Held` if another does."""
+    lock = path.open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read().strip() or "another process"
+        lock.close()
+        raise Held(holder) from None
+    lock.truncate(0)
+    lock.write(f"process {os.getpid()}")
+    lock.flush()
+    return lock

@@ -14,6 +14,7 @@ are thrown away. So every row is there once, whatever was killed when.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,7 +52,7 @@ def file_writer(
     """A function for `mapInArrow` that writes the blobs of the given channels as staged Parquet files."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        open_files: dict[str, _StagedFile] = {}
+        open_files: dict[str, StagedFile] = {}
         number = batch_number()
         for parcel in parcels(batches):
             place = places.get(parcel.channel)
@@ -59,19 +60,18 @@ def file_writer(
                 discard(parcel)
                 continue
             if parcel.channel not in open_files:
-                open_files[parcel.channel] = _StagedFile(Path(place[0]), number, place[1])
+                open_files[parcel.channel] = StagedFile(Path(place[0]), number, place[1])
             for rows in unwrap(parcel, place[1]):
                 open_files[parcel.channel].add(rows)
         for channel, staged in open_files.items():
-            said = [channel, *staged.close()]
-            columns = [pa.array([value], field.type) for value, field in zip(said, _WRITTEN_ARROW, strict=True)]
-            crash_point("in-sink")
-            yield pa.RecordBatch.from_arrays(columns, schema=_WRITTEN_ARROW)
+            yield staged.close(channel)
 
     return write
 
 
-class _StagedFile:
+class StagedFile:
+    """A Parquet file that waits for its commit, written by one attempt of one task."""
+
     def __init__(self, place: Path, batch: int, schema: pa.Schema) -> None:
         # The name holds a fresh id: a task that is tried again must not write over what another attempt reported.
         self._path = staging(place) / f"part-{batch:08d}-{uuid.uuid4().hex[:12]}.parquet"
@@ -81,6 +81,7 @@ class _StagedFile:
         self._rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
+        """Write rows, a row group at a time."""
         self._held.append(rows)
         self._rows += rows.num_rows
         if sum(r.num_rows for r in self._held) >= _GROUP_ROWS or sum(r.nbytes for r in self._held) >= _GROUP_BYTES:
@@ -91,12 +92,26 @@ class _StagedFile:
             self._writer.write_table(pa.Table.from_batches(self._held))
             self._held = []
 
-    def close(self) -> tuple[str, int, int]:
+    def close(self, channel: str) -> pa.RecordBatch:
+        """Make it durable, and say what the driver has to know of it."""
         self._flush()
         self._writer.close()
         with self._path.open("rb") as written:
             os.fsync(written.fileno())
-        return self._path.name, self._rows, self._path.stat().st_size
+        said = [channel, self._path.name, self._rows, self._path.stat().st_size]
+        columns = [pa.array([value], field.type) for value, field in zip(said, _WRITTEN_ARROW, strict=True)]
+        crash_point("in-sink")
+        return pa.RecordBatch.from_arrays(columns, schema=_WRITTEN_ARROW)
+
+
+def batch_of(name: str) -> int | None:
+    """The micro-batch that a file of a sink belongs to; None for a file that no sink wrote.
+
+    >>> batch_of("part-00000012-0123456789ab.parquet"), batch_of("notes.parquet")
+    (12, None)
+    """
+    found = re.fullmatch(r"part-(\d{8,})-[0-9a-f]{12}\.parquet", name)
+    return int(found[1]) if found else None
 
 
 def staging(place: Path) -> Path:
@@ -116,6 +131,10 @@ class Ledger:
     @property
     def _entries(self) -> Path:
         return self.place / "_penstock" / "ledger"
+
+    def claimed(self) -> bool:
+        """Whether the directory belongs to anyone."""
+        return (self.place / "_penstock" / "owner.json").exists()
 
     def claim(self) -> None:
         """Make the directory ours, or refuse it if it is another's."""
@@ -152,23 +171,36 @@ class Ledger:
         """The committed micro-batches whose entries are kept, oldest first."""
         return sorted(int(entry.stem) for entry in self._entries.glob("*.json"))
 
-    def commit(self, batch: int, files: list[dict[str, Any]]) -> None:
-        """Make a micro-batch's files visible, once."""
-        entry = self._entries / f"{batch:020d}.json"
-        if not entry.exists():
-            sync_directory(staging(self.place))
-            write_whole(entry, {"batch": batch, "files": files})
-        self._finish(entry)
-        self._sweep()
-
-    def _finish(self, entry: Path) -> None:
-        said = read_whole(entry)
+    def entry(self, batch: int) -> dict[str, Any]:
+        """What was committed as a batch. Raises `FileNotFoundError` if its entry is not kept any more."""
+        path = self._entry(batch)
+        said = read_whole(path)
         if said is None:
             raise SinkDamaged(
-                f"{entry} is cut or changed.",
+                f"{path} is cut or changed.",
                 why="It says which files of the batch are committed.",
                 do="Restore the directory and the checkpoint from the same copy.",
             )
+        return said
+
+    def commit(self, batch: int, files: list[dict[str, Any]], **notes: Any) -> None:
+        """Make a batch's files visible, once; `notes` become part of its entry."""
+        if not self._entry(batch).exists():
+            sync_directory(staging(self.place))
+            crash_point("before-commit")
+            write_whole(self._entry(batch), {"batch": batch, "files": files} | notes)
+        self.finish(batch)
+
+    def finish(self, batch: int) -> None:
+        """Make all files of a committed batch visible, and throw away what was staged beside them."""
+        self._show(batch)
+        self._sweep()
+
+    def _entry(self, batch: int) -> Path:
+        return self._entries / f"{batch:020d}.json"
+
+    def _show(self, batch: int) -> None:
+        said = self.entry(batch)
         for file in said["files"]:
             staged, final = staging(self.place) / file["name"], self.place / file["name"]
             crash_point("in-commit")
@@ -177,7 +209,7 @@ class Ledger:
             elif not final.exists():
                 raise SinkDamaged(
                     f"{final} is missing.",
-                    why=f"Batch {said['batch']} was committed with it.",
+                    why=f"Batch {batch} was committed with it.",
                     do="Put it back, or restore the directory and the checkpoint from the same copy.",
                 )
         sync_directory(self.place)
