@@ -15,6 +15,7 @@ def test_public_names():
     assert set(penstock.__all__) == {
         "Flow",
         "__version__",
+        "catch_up",
         "errors",
         "join_table",
         "prepare",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock import errors as errors
+    from penstock.operators.catch_up import catch_up as catch_up
     from penstock.operators.join_table import join_table as join_table
     from penstock.spark.flow import Flow as Flow
     from penstock.spark.session import session as session
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Flow", "__version__", "errors", "join_table", "prepare", "read_json", "session", "table"]
+__all__ = ["Flow", "__version__", "catch_up", "errors", "join_table", "prepare", "read_json", "session", "table"]
 
 # name -> (module, attribute in it, or None for the module itself)
 _HOMES: dict[str, tuple[str, str | None]] = {
     "Flow": ("penstock.spark.flow", "Flow"),
+    "catch_up": ("penstock.operators.catch_up", "catch_up"),
     "errors": ("penstock.errors", None),
     "join_table": ("penstock.operators.join_table", "join_table"),
     "prepare": ("penstock.tables", "prepare"),

@@ -13,6 +13,7 @@
     │   ├── SessionNotReady    a foreign Spark session without the needed settings
     │   └── CheckpointMismatch a checkpoint made by a different plan or version
     ├── CheckpointInUse        another process runs on this checkpoint
+    ├── ArchiveInUse           another catch-up runs on this archive
     ├── CheckpointDamaged      a file of the checkpoint is missing, cut or changed
     ├── StateDamaged           state read back is not the state that was written
     ├── TableChanged           a file of the table vanished or changed during a run
@@ -94,6 +95,10 @@ class CheckpointMismatch(PlanError):
 
 class CheckpointInUse(PenstockError):
     """Another process runs on this checkpoint."""
+
+
+class ArchiveInUse(PenstockError):
+    """Another catch-up runs on this archive."""
 
 
 class CheckpointDamaged(PenstockError):

@@ -118,6 +118,23 @@ def tune(
     tune_table(Asked(path, columns(key), memory, rate, row, slots, fresh))
 
 
+@app.command()
+def catchup(
+    archive: Annotated[Path, typer.Argument(help="The directory that a flow was started with as shed.")],
+    table: Annotated[Path, typer.Option(help="The table that the flow joins with: Parquet or prepared.")],
+    key: Key,
+    into: Annotated[Path, typer.Option(help="A directory for the results, of this archive alone.", file_okay=False)],
+    on: Annotated[
+        str | None, typer.Option(help="The stream's columns that equal the key, in its order. [default: as the key]")
+    ] = None,
+    how: Annotated[str, typer.Option(help="inner, left, semi or anti; as in the flow.")] = "inner",
+) -> None:
+    """Join the rows that a flow shed into its archive, exactly, each once; run it again whenever the archive grew."""
+    from penstock.cli.catchup import Asked, run
+
+    run(Asked(archive, table, columns(key), columns(on or key), into, how))
+
+
 def columns(text: str) -> list[str]:
     """The columns that a comma-separated option names."""
     return [name.strip() for name in text.split(",") if name.strip()]
