@@ -15,13 +15,16 @@ def test_public_names():
     assert set(penstock.__all__) == {
         "Flow",
         "__version__",
+        "band",
         "catch_up",
         "errors",
         "join_table",
         "prepare",
+        "range",
         "read_json",
         "session",
         "table",
+        "where",
     }
     assert dir(penstock) == penstock.__all__
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from penstock import errors as errors
     from penstock.operators.catch_up import catch_up as catch_up
     from penstock.operators.join_table import join_table as join_table
+    from penstock.plan.conditions import band as band
+    from penstock.plan.conditions import range as range  # noqa: A004
+    from penstock.plan.conditions import where as where
     from penstock.spark.flow import Flow as Flow
     from penstock.spark.session import session as session
     from penstock.spark.sources import read_json as read_json
@@ -21,18 +24,34 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Flow", "__version__", "catch_up", "errors", "join_table", "prepare", "read_json", "session", "table"]
+__all__ = [
+    "Flow",
+    "__version__",
+    "band",
+    "catch_up",
+    "errors",
+    "join_table",
+    "prepare",
+    "range",
+    "read_json",
+    "session",
+    "table",
+    "where",
+]
 
 # name -> (module, attribute in it, or None for the module itself)
 _HOMES: dict[str, tuple[str, str | None]] = {
     "Flow": ("penstock.spark.flow", "Flow"),
+    "band": ("penstock.plan.conditions", "band"),
     "catch_up": ("penstock.operators.catch_up", "catch_up"),
     "errors": ("penstock.errors", None),
     "join_table": ("penstock.operators.join_table", "join_table"),
     "prepare": ("penstock.tables", "prepare"),
+    "range": ("penstock.plan.conditions", "range"),
     "read_json": ("penstock.spark.sources", "read_json"),
     "session": ("penstock.spark.session", "session"),
     "table": ("penstock.tables", "table"),
+    "where": ("penstock.plan.conditions", "where"),
 }
 
 

@@ -19,6 +19,7 @@
     ├── TableChanged           a file of the table vanished or changed during a run
     ├── SourceLost             unread input was deleted before it was read
     ├── SinkDamaged            a committed output file or ledger entry is missing or changed
+    ├── PredicateFailed        a function that decides a join raised an error
     └── KernelFault            a kernel broke its own promise (a bug; please report it)
 """
 
@@ -119,6 +120,10 @@ class SourceLost(PenstockError):
 
 class SinkDamaged(PenstockError):
     """A committed output file or ledger entry is missing or changed."""
+
+
+class PredicateFailed(PenstockError):
+    """A function of the user's that decides a join raised an error."""
 
 
 class KernelFault(PenstockError):

@@ -82,7 +82,7 @@ def test_keys_fit_when_they_are_of_one_kind(tmp_path, ours, theirs, fits):
     pq.write_table(pa.table({"k": pa.array([], theirs), "v": pa.array([], pa.int64())}), tmp_path / "t.parquet")
     schema = pa.schema([("id", pa.int64()), ("k", ours)])
     if fits:
-        assert plan(tmp_path / "t.parquet", schema, key="k", on=("k",)).on == ("k",)
+        assert plan(tmp_path / "t.parquet", schema, key="k", on=("k",)).condition.on == ("k",)
     else:
         with pytest.raises(KeyTypeMismatch, match="Cast the stream's column"):
             plan(tmp_path / "t.parquet", schema, key="k", on=("k",))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadOption
+from penstock.kernels.mesh.condition import Condition
+from penstock.kernels.mesh.meshjoin import How
 from penstock.plan.join_table import Division, JoinTablePlan
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
@@ -21,13 +23,14 @@ def join_table(
     stream: DataFrame,
     table: Table,
     *,
-    on: str | list[str] | tuple[str, ...],
+    on: str | list[str] | tuple[str, ...] | Condition,
     memory: str | int,
+    how: How = "inner",
     slots: int | None = None,
     division: Division | None = None,
     pages_per_step: int | None = None,
 ) -> Flow:
-    """Join a stream with a table that need not fit in memory: exact, inner, by equality.
+    """Join a stream with a table that need not fit in memory, exactly.
 
     Guarantees
         The results are those of `SELECT … FROM stream JOIN table`, each exactly once, also after crashes.
@@ -37,10 +40,14 @@ def join_table(
         Spark's state store. One pass over the table's keys is shared by all rows that wait.
 
     Parameters
-        on: the stream's columns that equal the table's key, in its order.
+        on: the stream's columns that equal the table's key, in its order; or `ps.band(…)`, `ps.range(…)`,
+            `ps.where(…)`.
+        how: "inner"; "left", with NULLs for rows without partner; "semi", the rows that have one; "anti", those that
+            have none.
         memory: a size as people write it, "64MB".
         slots: how many kernels share the work; as many as shuffle partitions by default.
-        division: "key" (a prepared table) or "pages" (any table); chosen by the table if not given.
+        division: how slots share the work: "key" (a prepared table), "pages" (inner joins) or "rows"; chosen by the
+            table and the join if not given.
         pages_per_step: pages that a micro-batch scans at least; by default as many as its rows call for.
 
     Example::
@@ -57,7 +64,8 @@ def join_table(
     plan = JoinTablePlan.checked(
         arrow_schema(stream),
         table,
-        on=(on,) if isinstance(on, str) else tuple(on),
+        on=on if isinstance(on, Condition) else (on,) if isinstance(on, str) else tuple(on),
+        how=how,
         memory=memory,
         slots=shuffle_partitions(stream.sparkSession) if slots is None else slots,
         division=division,

@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import pyarrow as pa
 
 from penstock.errors import BadOption, MemoryTooSmall, PenstockError, PlanError
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metric
-from penstock.kernels.mesh.meshjoin import MeshJoin, least_budget, results_schema, rows_in
+from penstock.kernels.mesh.condition import Condition, Equal
+from penstock.kernels.mesh.meshjoin import How, MeshJoin, carried, least_budget, results_schema, rows_in
 from penstock.plan.base import Plan, Side
 from penstock.plan.units import format_size, parse_size
 from penstock.tables.base import Page, Table
-from penstock.tables.keys import PARTITIONS, check_key_types, hash_range
+from penstock.tables.keys import PARTITIONS, hash_range
 
-Division = Literal["key", "pages"]
+Division = Literal["key", "rows", "pages"]
 
 
 @dataclass(frozen=True)
 class JoinTablePlan(Plan):
-    """Inner equi-join of a stream with a table.
+    """Join of a stream with a table.
 
     `division` says how slots share the work. By "key" each slot holds the rows of its own range of key hashes and scans
-    only the pages with them, which needs a prepared table. By "pages" each slot scans its own share of the pages and
-    holds every row. `memory` is for all slots together.
+    only the pages with them, which needs a prepared table and equality. By "rows" each slot holds its own rows too, and
+    scans every page. By "pages" each slot scans its own share of the pages and holds every row; no slot knows then
+    whether a row has a partner in another's pages, so this is for inner joins. `memory` is for all slots together.
     """
 
     stream: pa.Schema
     table: Table
-    on: tuple[str, ...]
+    condition: Condition
+    how: How
     memory: int
     slots: int
     division: Division
@@ -46,20 +49,23 @@ class JoinTablePlan(Plan):
         stream: pa.Schema,
         table: Table,
         *,
-        on: tuple[str, ...],
+        on: tuple[str, ...] | Condition,
         memory: str | int,
         slots: int,
+        how: How = "inner",
         division: Division | None = None,
         pages_per_step: int | None = None,
     ) -> JoinTablePlan:
         """The plan, or one error that names every fault in it."""
-        by_key = table.by_key(0, 1) is not None
+        condition = on if isinstance(on, Condition) else Equal(on)
+        by_key = table.by_key(0, 1) is not None and isinstance(condition, Equal)
         size, faults = _size(memory)
-        faults += _key_faults(stream, table, on)
-        faults += _clashes(stream, table)
-        faults += _option_faults(table, by_key, slots, division, pages_per_step)
+        faults += condition.faults(stream, table)
+        faults += _clashes(stream, table, condition) if how in ("inner", "left") else []
+        faults += _option_faults(table, by_key, slots, how, division, pages_per_step)
         if not faults:
-            plan = cls(stream, table, on, size, slots, division or ("key" if by_key else "pages"), pages_per_step)
+            usual: Division = "key" if by_key else "pages" if how == "inner" and not condition.flags else "rows"
+            plan = cls(stream, table, condition, how, size, slots, division or usual, pages_per_step)
             faults += plan._memory_faults()
         if len(faults) == 1:
             raise faults[0]
@@ -68,7 +74,7 @@ class JoinTablePlan(Plan):
         return plan
 
     def _memory_faults(self) -> list[PenstockError]:
-        least = least_memory(self.table, self.slots, self.division)
+        least = least_memory(self.table, self.slots, self.division, self.condition)
         if self.memory >= least:
             return []
         return [
@@ -87,24 +93,27 @@ class JoinTablePlan(Plan):
     @property
     def sides(self) -> tuple[Side, ...]:
         """The stream."""
-        return (Side(self.stream, key=self.on if self.division == "key" else ()),)
+        return (Side(self.stream, key=() if self.division == "pages" else self.condition.on),)
 
     @property
     def channels(self) -> Mapping[str, pa.Schema]:
         """Results, and rows too large for the window."""
-        return {RESULTS: results_schema(self.stream, self.table), SET_ASIDE: SET_ASIDE_SCHEMA}
+        return {RESULTS: results_schema(self.stream, self.table, self.condition, self.how), SET_ASIDE: SET_ASIDE_SCHEMA}
 
     def make(self, slot: int) -> MeshJoin:
         """The kernel of a slot."""
+        condition = self.condition
+        if isinstance(condition, Equal) and self.division != "pages":
+            condition = replace(condition, hashes=hash_range(slot, self.slots))
         return MeshJoin(
             self.stream,
             self.table,
-            on=self.on,
+            on=condition,
+            how=self.how,
             budget=self.memory // self.slots,
             pages=self.pages(slot),
-            hashes=hash_range(slot, self.slots) if self.division == "key" else (0, 1 << 64),
             pages_per_step=self.pages_per_step,
-            counts_rows=self.division == "key" or slot == 0,
+            counts_rows=self.division != "pages" or slot == 0,
         )
 
     def identity(self) -> Mapping[str, str]:
@@ -112,7 +121,8 @@ class JoinTablePlan(Plan):
         return {
             "operator": self.name,
             "stream columns": ", ".join(f"{field.name} {field.type}" for field in self.stream),
-            "on": ", ".join(self.on),
+            "on": self.condition.describe(self.table.key),
+            "how": self.how,
             "table": os.path.abspath(self.table.path),
             "table key": ", ".join(self.table.key),
             "division": self.division,
@@ -123,24 +133,33 @@ class JoinTablePlan(Plan):
         """The join, its division, and how memory is spent."""
         total = sum(page.rows for page in self.table.pages)
         width = sum(_width(field.type) for field in self.stream)
-        shared = sum(rows_in(self.memory // self.slots, self.pages(slot), width) for slot in range(self.slots))
-        shared = shared if self.division == "key" else shared // self.slots
+        shared = sum(
+            rows_in(self.memory // self.slots, self.pages(slot), width, self.condition) for slot in range(self.slots)
+        )
+        shared = shared // self.slots if self.division == "pages" else shared
         kind = "prepared" if self.table.by_key(0, 1) is not None else "Parquet"
-        by = "key: each holds its own rows" if self.division == "key" else "pages: each holds every row"
         return "\n".join(
             [
-                f"join_table on {', '.join(self.on)} = {', '.join(self.table.key)} (inner, MESHJOIN)",
+                f"join_table on {self.condition.describe(self.table.key)} ({self.how}, MESHJOIN)",
                 f"  table    {self.table.path}: {total:,} rows in {len(self.table.pages):,} pages, {kind}",
-                f"  work     {self.slots} slots, divided by {by} and scans its own pages",
+                f"  work     {self.slots} slots, divided by {_DIVISIONS[self.division]}",
                 f"  memory   {format_size(self.memory)} in all, {format_size(self.memory // self.slots)} a slot",
                 f"  window   about {shared:,} rows of {width} B share one pass over the table",
             ]
         )
 
 
-def least_memory(table: Table, slots: int, division: Division) -> int:
+_DIVISIONS = {
+    "key": "key: each holds its own rows and scans its own pages",
+    "rows": "rows: each holds its own rows and scans every page",
+    "pages": "pages: each holds every row and scans its own pages",
+}
+
+
+def least_memory(table: Table, slots: int, division: Division, condition: Condition | None = None) -> int:
     """The smallest budget with which this many slots can join the table: for each, one page and one packet."""
-    return slots * max(least_budget(_share(table, slot, slots, division)) for slot in range(slots))
+    join = condition or Equal(table.key)
+    return slots * max(least_budget(_share(table, slot, slots, division), join) for slot in range(slots))
 
 
 def _share(table: Table, slot: int, slots: int, division: Division) -> tuple[Page, ...]:
@@ -148,7 +167,7 @@ def _share(table: Table, slot: int, slots: int, division: Division) -> tuple[Pag
         pages = table.by_key(slot, slots)
         assert pages is not None, "checked when the plan was made"
         return pages
-    return table.pages[slot::slots]
+    return table.pages if division == "rows" else table.pages[slot::slots]
 
 
 def _prepare(table: Table) -> str:
@@ -169,34 +188,27 @@ def _size(memory: str | int) -> tuple[int, list[PenstockError]]:
         return 0, [fault]
 
 
-def _key_faults(stream: pa.Schema, table: Table, on: tuple[str, ...]) -> list[PenstockError]:
-    if len(on) != len(table.key):
-        return [
-            BadOption(
-                f"`on` names {len(on)} columns, and the key of {table.path} has {len(table.key)}.",
-                do=f"Give one stream column for each of: {', '.join(table.key)}.",
-            )
-        ]
-    faults: list[PenstockError] = []
-    for ours, theirs in zip(on, table.key, strict=True):
-        try:
-            check_key_types(stream, (ours,), table.schema, (theirs,))
-        except PlanError as fault:
-            faults.append(fault)
-    return faults
-
-
 def _option_faults(
-    table: Table, by_key: bool, slots: int, division: str | None, pages_per_step: int | None
+    table: Table, by_key: bool, slots: int, how: str, division: str | None, pages_per_step: int | None
 ) -> list[PenstockError]:
     faults: list[PenstockError] = []
     if not 1 <= slots <= PARTITIONS:
         faults.append(BadOption(f"slots={slots} is not between 1 and {PARTITIONS}."))
-    if division not in (None, "key", "pages"):
+    if how not in ("inner", "left", "semi", "anti"):
+        faults.append(BadOption(f"how={how!r} is no kind of join.", do='Give "inner", "left", "semi" or "anti".'))
+    if division == "pages" and how != "inner":
+        faults.append(
+            BadOption(
+                f'A {how} join cannot be divided by "pages".',
+                why="A slot that has some of the pages does not know whether a row has a partner in the others.",
+                do='Leave division out, or give "rows" or, with a prepared table, "key".',
+            )
+        )
+    if division not in (None, "key", "rows", "pages"):
         faults.append(
             BadOption(
                 f"division={division!r} is no way to divide the work.",
-                do='Give "key" (a prepared table), "pages" (any table), or leave it out.',
+                do='Give "key" (a prepared table), "rows" or "pages" (any table), or leave it out.',
             )
         )
     if division == "key" and not by_key:
@@ -211,9 +223,9 @@ def _option_faults(
     return faults
 
 
-def _clashes(stream: pa.Schema, table: Table) -> list[PenstockError]:
+def _clashes(stream: pa.Schema, table: Table, condition: Condition) -> list[PenstockError]:
     # As Spark has it: names that differ in case alone are the same.
-    theirs = {name.lower(): name for name in table.schema.names if name not in table.key}
+    theirs = {name.lower(): name for name in carried(table, condition)}
     both = [name for name in stream.names if name.lower() in theirs]
     if not both:
         return []

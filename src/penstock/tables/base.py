@@ -74,6 +74,8 @@ class Table(ABC):
 class PageReader(ABC):
     """Reads pages in one process. Raises `TableChanged`, naming the file, if it is not the version that was planned."""
 
+    table: Table
+
     @abstractmethod
     def hashes(self, page: Page) -> Hashes:
         """The hash of every row's key (`keys.hash_keys`), in row order. The array is valid until the next call."""
@@ -81,6 +83,13 @@ class PageReader(ABC):
     @abstractmethod
     def take(self, page: Page, rows: RowIds) -> pa.RecordBatch:
         """The given rows of the page, all columns, in the given order; `rows` may repeat."""
+
+    def keys(self, page: Page, rows: RowIds | None = None) -> pa.RecordBatch:
+        """The key columns of the given rows, or of all."""
+        import numpy as np
+
+        wanted = np.arange(page.rows, dtype=np.int64) if rows is None else rows
+        return self.take(page, wanted).select(list(self.table.key))
 
     def batches(self, page: Page) -> Iterator[pa.RecordBatch]:
         """All rows of the page in order, some at a time."""

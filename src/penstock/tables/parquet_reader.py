@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,7 +36,7 @@ class ParquetReader(PageReader):
     """
 
     def __init__(self, table: ParquetTable) -> None:
-        self._table = table
+        self.table = self._table = table
         self._open: OrderedDict[int, tuple[files.Stamp, pq.ParquetFile]] = OrderedDict()
         #: The stamp under which a file's fingerprint was last found to be the planned one.
         self._verified: dict[int, files.Stamp] = {}
@@ -48,6 +48,11 @@ class ParquetReader(PageReader):
     def take(self, page: Page, rows: RowIds) -> pa.RecordBatch:
         """The given rows; each column is decoded, picked from and let go before the next."""
         return self._steadily(page, lambda file, group: self._pick(file, group, page, rows))
+
+    def keys(self, page: Page, rows: RowIds | None = None) -> pa.RecordBatch:
+        """The key columns, and no other, of the given rows or of all."""
+        wanted = np.arange(page.rows, dtype=np.int64) if rows is None else rows
+        return self._steadily(page, lambda file, group: self._pick(file, group, page, wanted, self.table.key))
 
     def batches(self, page: Page) -> Iterator[pa.RecordBatch]:
         """All rows in order, all columns, some at a time; a file that changes meanwhile is noticed at the end."""
@@ -80,8 +85,12 @@ class ParquetReader(PageReader):
             at += batch.num_rows
         return out
 
-    def _pick(self, file: pq.ParquetFile, group: int, page: Page, rows: RowIds) -> pa.RecordBatch:
+    def _pick(
+        self, file: pq.ParquetFile, group: int, page: Page, rows: RowIds, only: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
         fields = self._table.fields
+        if only is not None:
+            fields = pa.schema([fields.field(name) for name in only])
         ascending = bool(np.all(rows[1:] >= rows[:-1]))
         order = None if ascending else np.argsort(rows, kind="stable")
         wanted = rows if order is None else rows[order]

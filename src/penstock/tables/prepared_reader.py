@@ -40,7 +40,7 @@ class PreparedReader(PageReader):
     """
 
     def __init__(self, table: PreparedTable) -> None:
-        self._table = table
+        self.table = self._table = table
         self._layout = Layout(table.fields, table.nullable)
         self._starts = [0, *accumulate(8 * spot.rows for spot in table.spots)]
         self._words = np.empty(0, np.uint64)

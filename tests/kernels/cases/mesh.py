@@ -7,10 +7,11 @@ are too large for it altogether.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Portion
-from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, MeshJoin, least_budget
+from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, How, MeshJoin, least_budget
 from penstock.tables import Table, prepare, table
 from penstock.testing import assert_same_rows
 from penstock.testing.conformance import Case, register, side_of
@@ -29,6 +30,7 @@ NARROW = pa.schema([("v", pa.int64())])
 WIDE = pa.schema([("v", pa.int64()), ("pad", pa.binary())])
 #: Some fit a dozen times, some twice, one exactly not at all.
 PADS = [b"", b"x" * 5_000, b"y" * 25_000, b"z" * 40_000, b"!" * LEAST_WINDOW]
+HOWS: tuple[How, ...] = ("inner", "left", "semi", "anti")
 SCRATCH = tempfile.TemporaryDirectory(prefix="penstock-mesh-cases-")
 
 
@@ -42,6 +44,7 @@ class MeshPlan:
     page: int = 1_000
     pages_per_step: int | None = None
     prepared: bool = False
+    how: How = "inner"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shown", repr(self.rows.to_pydict()))
@@ -75,6 +78,7 @@ def plans(draw: DrawFn) -> MeshPlan:
         page=draw(st.sampled_from([1, 3, 1_000])),
         pages_per_step=draw(st.sampled_from([None, 1, 2])),
         prepared=draw(st.booleans()),
+        how=draw(st.sampled_from(HOWS)),
     )
 
 
@@ -83,6 +87,7 @@ def make(plan: MeshPlan, payload: pa.Schema) -> MeshJoin:
         table_schema(plan.kind, payload),
         plan.table,
         on=key_names(plan.kind),
+        how=plan.how,
         budget=budget(plan),
         pages_per_step=plan.pages_per_step,
     )
@@ -102,22 +107,42 @@ def arrivals(draw: DrawFn, kind: str, payload: pa.Schema) -> list[Portion]:
 
 
 def twin(plan: MeshPlan, portions: Sequence[Portion], payload: pa.Schema) -> dict[str, pa.Table]:
-    """Every row of the stream beside every row of the table with an equal key that is nowhere NULL."""
+    """Every row of the stream beside every row of the table with an equal key that is nowhere NULL, and what `how`
+    makes of that.
+    """
     names = key_names(plan.kind)
     ours = side_of(portions, 0, table_schema(plan.kind, payload)).to_pylist()
     fits = [row for row in ours if len(row.get("pad", b"")) < LEAST_WINDOW or any(row[n] is None for n in names)]
-    joined = [
-        row | {name: partner[name] for name in CARRIED.names}
-        for row in fits
-        for partner in plan.rows.to_pylist()
-        if all(row[n] is not None and row[n] == partner[n] for n in names)
-    ]
+    joined = joined_rows(
+        plan.how,
+        fits,
+        plan.rows.to_pylist(),
+        lambda row, partner: all(row[n] is not None and row[n] == partner[n] for n in names),
+        CARRIED.names,
+    )
     aside = [{"reason": "", "source": "", "raw": str(row["v"])} for row in ours if row not in fits]
-    schema = pa.schema([*table_schema(plan.kind, payload), *CARRIED])
+    ours_alone = plan.how in ("semi", "anti")
+    schema = pa.schema([*table_schema(plan.kind, payload), *([] if ours_alone else CARRIED)])
     return {
         RESULTS: pa.Table.from_pylist(joined, schema=schema),
         SET_ASIDE: pa.Table.from_pylist(aside, schema=SET_ASIDE_SCHEMA),
     }
+
+
+def joined_rows(
+    how: How, rows: list[Any], partners: list[Any], belong: Callable[[Any, Any], bool], carried: Sequence[str]
+) -> list[Any]:
+    """The join by two loops."""
+    out = []
+    for row in rows:
+        found = [partner for partner in partners if belong(row, partner)]
+        if how in ("inner", "left"):
+            out += [row | {name: partner[name] for name in carried} for partner in found]
+        if how == "left" and not found:
+            out.append(row | dict.fromkeys(carried))
+        if how == ("semi" if found else "anti"):
+            out.append(row)
+    return out
 
 
 def agree(plan: MeshPlan, got: dict[str, pa.Table], want: dict[str, pa.Table]) -> None:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import MemoryTooSmall, StateDamaged
-from penstock.kernels.contract import RESULTS, SET_ASIDE, Portion
+from penstock.kernels.contract import RESULTS, SET_ASIDE, Batch, Portion
 from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, STEPS_PER_CYCLE, MeshJoin, least_budget
 from penstock.plan.join_table import JoinTablePlan
 from penstock.tables import prepare, table
@@ -204,3 +204,45 @@ def _all(emissions, channel, host):
     return pa.Table.from_batches(
         [e.rows for e in emissions if e.channel == channel], schema=host.kernel.channels[channel]
     )
+
+
+def test_example_3_1_of_the_paper(tmp_path):
+    """Three pages; one row a loop; one page a loop, then two: what was joined with what, and who leaves."""
+    rows = pa.table({"k": [7, 7, 7], "page": [0, 1, 2]})
+    over = stored(tmp_path / "t", rows, page=1)
+    kernel = MeshJoin(STREAM, over, on=["k"], budget=least_budget(over.pages) + (1 << 20), pages_per_step=1)
+    joined = {}
+
+    def loop(row, pages):
+        kernel._pages_per_step = pages
+        for emission in kernel.step(Batch(iter([Portion(0, numbered([7], row).to_batches()[0])])), 0):
+            for found in emission.rows.to_pylist():
+                joined.setdefault(found["id"], []).append(found["page"])
+        return [packet.first for packet in kernel._window.packets]
+
+    assert loop(0, 1) == [0]
+    assert joined == {0: [0]}
+    assert loop(1, 1) == [0, 1]
+    assert joined == {0: [0, 1], 1: [1]}
+    assert loop(2, 2) == [2], "s0 leaves after page 2, s1 after page 0"
+    assert joined == {0: [0, 1, 2], 1: [1, 2, 0], 2: [2, 0]}
+
+
+@pytest.mark.parametrize("how", ["left", "semi", "anti"])
+@pytest.mark.parametrize("pages_per_step", [1, None])
+def test_what_a_row_lacks_is_remembered_over_steps_and_crashes(tmp_path, how, pages_per_step):
+    rng = np.random.default_rng(11)
+    rows = pa.table({"k": rng.integers(0, 300, 900), "n": np.arange(900)})
+    over = stored(tmp_path / "t", rows, page=100)
+    host = mesh(over, how=how, pages_per_step=pages_per_step)
+    stream = numbered(rng.integers(0, 600, 2_000))
+    for start in range(0, 2_000, 250):
+        host.step(stream.slice(start, 250))
+        host.crash()
+    host.drain()
+    text = {
+        "left": "SELECT s.*, r.* EXCLUDE k FROM stream s LEFT JOIN rows r USING (k)",
+        "semi": "SELECT * FROM stream s SEMI JOIN rows r USING (k)",
+        "anti": "SELECT * FROM stream s ANTI JOIN rows r USING (k)",
+    }
+    assert_same_rows(host.results()[RESULTS], duckdb.sql(text[how]).to_arrow_table())

@@ -7,18 +7,23 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, cost, gather_pieces
+from penstock.kernels.mesh.condition import MET, Equal
+from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, gather_pieces
 from penstock.testing import assert_same_rows
 from penstock.testing.strategies import cuts, table_schema, tables
 
 SCHEMA = table_schema("string")
 
 
-def window_of(packets):
-    window = Window(["k"], 0, 1 << 64)
+def window_of(packets, flags=False):
+    window = Window(Equal(("k",)), flags)
     for packet in packets:
         window.admit(packet)
     return window
+
+
+def weight(window, packet):
+    return sum(window.cost(piece) for piece in packet.pieces)
 
 
 @st.composite
@@ -36,8 +41,9 @@ def packets(draw):
 def test_rows_are_found_by_number_also_after_others_expired(made, clock, data):
     window = window_of(made)
     everything = pa.Table.from_batches([piece for packet in made for piece in packet.pieces])
-    assert window.index.rows.size == everything.num_rows
-    gone = window.expire(clock)
+    assert window.organised
+    gone = window.due(clock)
+    window.expire(clock)
     assert [packet.name for packet in gone] == [packet.name for packet in made if packet.until <= clock]
     assert window.rows == sum(packet.rows for packet in made if packet.until > clock)
     if not window:
@@ -51,10 +57,10 @@ def test_rows_are_found_by_number_also_after_others_expired(made, clock, data):
 @given(packets())
 def test_bytes_return_to_nothing_when_all_have_left(made):
     window = window_of(made)
-    assert window.nbytes == sum(cost(piece) for packet in made for piece in packet.pieces)
+    assert window.nbytes == sum(weight(window, packet) for packet in made)
     for clock in range(1, len(made) + 1):
         window.expire(clock)
-        assert window.nbytes == sum(packet.cost for packet in made if packet.until > clock)
+        assert window.nbytes == sum(weight(window, packet) for packet in made if packet.until > clock)
     assert not window
     assert window.nbytes == 0
 
@@ -62,6 +68,7 @@ def test_bytes_return_to_nothing_when_all_have_left(made):
 @given(tables("string", max_rows=25), st.data())
 def test_cost_is_the_same_however_rows_were_cut(rows, data):
     one, other = (data.draw(cuts(rows)) for _ in range(2))
+    cost = window_of([]).cost
     assert sum(map(cost, one)) == sum(map(cost, other))
 
 
@@ -76,3 +83,21 @@ def test_gathered_pieces_have_the_same_rows_in_few_pieces(sizes):
     assert all(piece.num_rows <= PIECE_ROWS for piece in pieces)
     # Two neighbours that would fit together were put together.
     assert all(a.num_rows + b.num_rows > PIECE_ROWS for a, b in pairwise(pieces))
+
+
+@given(packets(), packets(), st.integers(0, 4), st.data())
+def test_flags_stay_with_their_rows_when_others_come_and_go(made, later, clock, data):
+    window = window_of(made, flags=True)
+    assert window.organised
+    count = sum(packet.rows for packet in made)
+    marked = data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=20))
+    assert sorted(window.flag(np.array(marked, np.int64), MET)) == sorted(set(marked))
+    assert not len(window.flag(np.array(marked, np.int64), MET)), "they have it already"
+    window.expire(clock)
+    for number, packet in enumerate(later):
+        window.admit(Packet(f"q{number}", count, packet.pieces, until=9))
+        count += packet.rows
+    assert window.organised
+    found = [packet.first + int(row) for packet in window.packets for row in np.flatnonzero(packet.flags)]
+    gone = sum(packet.rows for packet in made if packet.until <= clock)
+    assert found == sorted({row for row in marked if row >= gone})

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import KernelFault, MemoryTooSmall, StateDamaged
+from penstock.errors import MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Changes, Emission, Kernel, Metric
-from penstock.kernels.measure import fixed_width, widths
-from penstock.kernels.mesh.index import BYTES_PER_ROW, Cursor, probe, sift
-from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, cost, gather_pieces
+from penstock.kernels.measure import Sizes, fixed_width, measure, widths
+from penstock.kernels.mesh.condition import FAILED, MET, Condition, Equal
+from penstock.kernels.mesh.index import I64
+from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, gather_pieces
 from penstock.tables.base import Page, Table
-from penstock.tables.keys import equal_keys, joinable
+
+if TYPE_CHECKING:
+    from penstock.tables.keys import Mask
 
 #: The least room for waiting rows that makes a scan worth its cost.
 LEAST_WINDOW = 64 << 10
@@ -25,15 +29,22 @@ STEPS_PER_CYCLE = 8
 _SLICE_BYTES = 5 << 19
 _SLICE_ROWS = 65_536
 _FORMAT = 1
+_EQUAL = Equal(())
+
+How = Literal["inner", "left", "semi", "anti"]
 
 
 class MeshJoin(Kernel):
-    """Inner equi-join of a stream with the pages of a table, exact, under a hard budget.
+    """Join of a stream with the pages of a table, exact, under a hard budget.
 
     The scan goes round the pages for ever. Rows that arrive together form a packet; a packet waits in the window until
     the scan has come round to the page it started at, and has then met every page. A page is read by its key hashes
     first, and other columns only where something matched. A step scans the share of the pages that its rows take up of
     the window (at least one eighth, so that no row waits longer than eight steps); `tick` finishes the cycle.
+
+    `how` is "inner", "left" (a row without partner comes with NULLs), "semi" (rows that have a partner, once) or "anti"
+    (those that have none). What a row lacks is known when it has met every page. How many rows a packet has and how
+    many pages a step scans may differ from step to step: this is AMESHJOIN, and MESHJOIN with fixed ones.
 
     Guarantees
         Equal to the join of all rows so far with the table once nothing is pending, however rows were cut into
@@ -52,6 +63,7 @@ class MeshJoin(Kernel):
         Metric("rows_without_key", help="rows whose key is NULL or NaN; they join nothing"),
         Metric("rows_set_aside", help="rows too large for the window"),
         Metric("rows_out", help="results"),
+        Metric("rows_without_partner", help="of a left or anti join: rows that met every page and no partner"),
         Metric("rows_waiting", help="rows in the window after the step"),
         Metric("pages_read", help="pages scanned"),
         Metric("cycles", help="times the whole table was scanned", combine="max"),
@@ -64,24 +76,25 @@ class MeshJoin(Kernel):
         schema: pa.Schema,
         table: Table,
         *,
-        on: Sequence[str],
+        on: Sequence[str] | Condition,
         budget: int,
+        how: How = "inner",
         pages: Sequence[Page] | None = None,
-        hashes: tuple[int, int] = (0, 1 << 64),
         pages_per_step: int | None = None,
         counts_rows: bool = True,
     ) -> None:
-        self._on = tuple(on)
+        self._condition = on if isinstance(on, Condition) else Equal(tuple(on))
+        self._how = how
         self._table = table
         self._schema = schema
         self._pages = tuple(table.pages if pages is None else pages)
         self._reader = table.open()
         self._pages_per_step = pages_per_step
-        self._carried = [name for name in table.schema.names if name not in table.key]
-        self.channels = {RESULTS: results_schema(schema, table), SET_ASIDE: SET_ASIDE_SCHEMA}
+        self._carried = carried(table, self._condition)
+        self.channels = {RESULTS: results_schema(schema, table, self._condition, how), SET_ASIDE: SET_ASIDE_SCHEMA}
         self.budget = budget
         self._fixed_width = fixed_width(self.channels[RESULTS])
-        self._reserve = reserve(self._pages)
+        self._reserve = reserve(self._pages, self._condition)
         self._room = budget - self._reserve
         if self._room < LEAST_WINDOW:
             raise MemoryTooSmall(
@@ -89,7 +102,7 @@ class MeshJoin(Kernel):
                 why=f"A page of {table.path} needs {self._reserve} bytes while it is probed.",
                 do=f"Give each slot at least {self._reserve + LEAST_WINDOW} bytes.",
             )
-        self._window = Window(on, *hashes)
+        self._window = Window(self._condition, flags=how != "inner" or self._condition.flags)
         self._clock = 0
         self._named = 0
         self._arrived = 0
@@ -109,12 +122,17 @@ class MeshJoin(Kernel):
         overflowed = False
         for _, rows in batch:
             self._counts["rows_in"] += rows.num_rows
-            waiting = self._with_key(rows)
+            able = self._condition.able(rows)
+            waiting = rows
+            if able is not None:
+                self._counts["rows_without_key"] += rows.num_rows - int(able.sum())
+                yield from self._alone(rows, ~able, opened_cost)
+                waiting = rows.filter(pa.array(able))
             while waiting.num_rows:
                 fitting, waiting = self._split(waiting, self._room - self._window.nbytes - opened_cost)
                 if fitting.num_rows:
                     opened.append(fitting)
-                    opened_cost += cost(fitting)
+                    opened_cost += self._window.cost(fitting)
                     self._note(opened_cost)
                 if waiting.num_rows and not opened and not self._window:
                     if self._counts_rows:
@@ -146,9 +164,16 @@ class MeshJoin(Kernel):
         """Packets that outlived their step, and stored ones that have met every page."""
         alive = {packet.name: packet for packet in self._window.packets}
         new = {name: _write(packet.pieces) for name, packet in alive.items() if name not in self._stored}
-        gone = tuple(sorted(self._stored - alive.keys()))
-        self._stored = set(alive)
+        flags = {self._flags_name(p): pa.py_buffer(p.flags.tobytes()) for p in alive.values() if len(p.flags)}
+        new |= {name: blob for name, blob in flags.items() if name not in self._stored}
+        now = alive.keys() | flags.keys()
+        gone = tuple(sorted(self._stored - now))
+        self._stored = set(now)
         return Changes(new, gone)
+
+    def _flags_name(self, packet: Packet) -> str:
+        # Flags change with the pages that were met, and with nothing else.
+        return f"{packet.name}-{self._clock}"
 
     def head(self) -> bytes:
         """Where the scan stands and which packets wait."""
@@ -173,7 +198,11 @@ class MeshJoin(Kernel):
         self._arrived = 0
         for name, rows, until in said["packets"]:
             packet = Packet(name, self._arrived, _read(chunks[name]), until)
-            if packet.rows != rows:
+            flags = chunks.get(self._flags_name(packet))
+            if flags is not None:
+                packet.flags = np.frombuffer(flags, np.uint8).copy()
+                self._stored.add(self._flags_name(packet))
+            if packet.rows != rows or len(packet.flags) not in (0, rows):
                 raise StateDamaged(
                     f"Packet {name} has {packet.rows} rows where its head says {rows}.",
                     why="Going on would lose or repeat results.",
@@ -196,26 +225,37 @@ class MeshJoin(Kernel):
 
     # -- admission ---------------------------------------------------------------------------------------------
 
-    def _with_key(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        keep = joinable([rows.column(name) for name in self._on])
-        if keep is None:
-            return rows
-        kept = rows.filter(pa.array(keep))
-        self._counts["rows_without_key"] += rows.num_rows - kept.num_rows
-        return kept
+    def _alone(self, rows: pa.RecordBatch, which: Mask, beside: float = 0) -> Iterator[Emission]:
+        """Rows that have no partner, where such are results."""
+        if self._how not in ("left", "anti"):
+            return
+        numbers = np.flatnonzero(which)
+        schema = self.channels[RESULTS]
+        for begin, end in _runs(widths(rows, numbers)):
+            some = rows.take(pa.array(numbers[begin:end]))
+            self._note(beside + measure(some))
+            nulls = [pa.nulls(some.num_rows, field.type) for field in list(schema)[some.num_columns :]]
+            self._counts["rows_without_partner"] += some.num_rows
+            self._counts["rows_out"] += some.num_rows
+            yield Emission(RESULTS, pa.RecordBatch.from_arrays([*some.columns, *nulls], schema=schema))
 
     def _split(self, rows: pa.RecordBatch, room: float) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The first rows, as many as `room` bytes hold, and the rest."""
         count = rows.num_rows
-        while count and cost(rows.slice(0, count)) > room:
+        while count and self._window.cost(rows.slice(0, count)) > room:
             count //= 2
-        if count == rows.num_rows:
-            return rows, rows.slice(count)
-        return rows.slice(0, count), rows.slice(count)
+        fitting, rest = rows.slice(0, count), rows.slice(count)
+        if rest.num_rows or any(column.offset for column in rows.columns):
+            # A copy: a slice would keep all of what it was cut from.
+            fitting = fitting.take(pa.array(np.arange(count)))
+        return fitting, rest
 
     def _too_large(self, row: pa.RecordBatch) -> Emission:
+        size = self._window.cost(row)
+        return self._aside(row, f"one row of {size:.0f} bytes is larger than the {self._room} bytes of the window")
+
+    def _aside(self, row: pa.RecordBatch, reason: str) -> Emission:
         self._counts["rows_set_aside"] += 1
-        reason = f"one row of {cost(row):.0f} bytes is larger than the {self._room} bytes of the window"
         raw = json.dumps(row.to_pylist()[0], default=str)
         columns = [pa.array([text], pa.string()) for text in (reason, "", raw)]
         return Emission(SET_ASIDE, pa.RecordBatch.from_arrays(columns, schema=SET_ASIDE_SCHEMA))
@@ -249,7 +289,7 @@ class MeshJoin(Kernel):
 
     def _scan(self, pages: int) -> Iterator[Emission]:
         if not self._pages:
-            self._window.expire(self._clock + 1)
+            yield from self._leave(self._clock + 1)
             return
         for _ in range(pages):
             if not self._window:
@@ -257,56 +297,72 @@ class MeshJoin(Kernel):
             yield from self._meet(self._pages[self._clock % len(self._pages)])
             self._clock += 1
             self._counts["pages_read"] += 1
-            self._window.expire(self._clock)
+            yield from self._leave(self._clock)
+
+    def _leave(self, clock: int) -> Iterator[Emission]:
+        """Packets that have met every page go; of their rows it is known now which have no partner."""
+        for packet in self._window.due(clock) if self._how in ("left", "anti") else []:
+            begin = 0
+            for piece in packet.pieces:
+                yield from self._alone(piece, packet.flags[begin : begin + piece.num_rows] == 0)
+                begin += piece.num_rows
+        self._window.expire(clock)
 
     def _meet(self, page: Page) -> Iterator[Emission]:
-        hashes = self._reader.hashes(page)
-        if len(hashes) != page.rows:
-            raise KernelFault(f"Page {page.index} has {len(hashes)} hashes for {page.rows} rows.")
-        index, first_live = self._window.index, self._window.first_live
-        self._note(page.hash_bytes)
-        survivors = np.empty(page.rows, np.int32)
-        survivors = survivors[: sift(index, hashes, survivors)]
-        size = self._slice_rows(page)
-        page_rows, window_rows = np.empty(size, np.int64), np.empty(size, np.int64)
-        at = Cursor()
-        while at.survivor < survivors.size:
-            count, at = probe(index, hashes, survivors, at, first_live, page_rows, window_rows)
-            if count:
-                self._note(beside_window(page))
-                yield from self._join(page, page_rows[:count], window_rows[:count])
+        organised = self._window.organised
+        self._note(self._condition.page_bytes(page))
+        for page_rows, window_rows in organised.pairs(
+            self._reader, page, self._window.first_live, self._slice_rows(page)
+        ):
+            self._note(beside_window(page, self._condition))
+            yield from self._join(page, page_rows, window_rows)
+        for row, error in organised.failed():
+            fresh = self._window.flag(np.array([row]), FAILED)
+            if self._counts_rows and len(fresh):
+                yield self._aside(self._window.take(fresh), f"the predicate raised {error}")
 
     def _slice_rows(self, page: Page) -> int:
         each = page.row_width + self._window.nbytes / max(self._window.rows, 1) + 16
         return int(min(max(_SLICE_BYTES / each, 16), _SLICE_ROWS))
 
-    def _join(self, page: Page, page_rows: np.ndarray, window_rows: np.ndarray) -> Iterator[Emission]:
+    def _join(self, page: Page, page_rows: I64, window_rows: I64) -> Iterator[Emission]:
+        if self._how in ("semi", "anti"):
+            yield from self._find(page, page_rows, window_rows)
+            return
         if self._fixed_width:
-            yield from self._emit(self._window.take(window_rows), self._reader.take(page, page_rows))
+            yield from self._emit(window_rows, self._reader.take(page, page_rows))
             return
         # The pairs come in the order of the page's rows. A row that meets many is read once: as often as it is met, one
         # wide value could take any amount of memory.
         first = np.flatnonzero(np.diff(page_rows, prepend=-1))
         partners = self._reader.take(page, page_rows[first])
         met = np.repeat(np.arange(len(first)), np.diff(first, append=len(page_rows)))
-        for begin, end in self._slices(partners, met, window_rows):
-            yield from self._emit(self._window.take(window_rows[begin:end]), _pick(partners, met[begin:end]))
+        for begin, end in _runs(widths(partners, met) + self._window.widths(window_rows)):
+            yield from self._emit(window_rows[begin:end], _pick(partners, met[begin:end]))
 
-    def _slices(self, partners: pa.RecordBatch, met: np.ndarray, window_rows: np.ndarray) -> Iterator[tuple[int, int]]:
-        """The pairs in runs whose results take up about `_SLICE_BYTES`, whatever the mean of their widths says."""
-        ends = np.cumsum(widths(partners, met) + self._window.widths(window_rows))
-        begin, done = 0, 0.0
-        while begin < len(met):
-            end = max(int(np.searchsorted(ends, done + _SLICE_BYTES, side="right")), begin + 1)
-            yield begin, end
-            begin, done = end, float(ends[end - 1])
+    def _find(self, page: Page, page_rows: I64, window_rows: I64) -> Iterator[Emission]:
+        """Note which rows have a partner, whatever it holds; of a semi-join, they leave at once."""
+        if self._condition.confirms:
+            rows = self._window.take(window_rows, self._condition.on)
+            window_rows = window_rows[self._condition.holds(rows, self._reader.keys(page, page_rows))]
+        fresh = self._window.flag(window_rows, MET)
+        if self._how == "anti" or not len(fresh):
+            return
+        for begin, end in _runs(self._window.widths(fresh)):
+            rows = self._window.take(fresh[begin:end])
+            self._counts["rows_out"] += rows.num_rows
+            yield Emission(RESULTS, rows)
 
-    def _emit(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Iterator[Emission]:
-        same = equal_keys([rows.column(name) for name in self._on], [partners.column(name) for name in self._table.key])
+    def _emit(self, window_rows: I64, partners: pa.RecordBatch) -> Iterator[Emission]:
+        rows = self._window.take(window_rows)
         columns = [*rows.columns, *(partners.column(name) for name in self._carried)]
         joined = pa.RecordBatch.from_arrays(columns, schema=self.channels[RESULTS])
-        if not same.all():
-            joined = joined.filter(pa.array(same))
+        if self._condition.confirms:
+            same = self._condition.holds(rows.select(list(self._condition.on)), partners.select(list(self._table.key)))
+            if not same.all():
+                joined, window_rows = joined.filter(pa.array(same)), window_rows[same]
+        if self._how == "left":
+            self._window.flag(window_rows, MET)
         self._counts["rows_out"] += joined.num_rows
         if joined.num_rows:
             yield Emission(RESULTS, joined)
@@ -329,29 +385,46 @@ class MeshJoin(Kernel):
             )
 
 
-def reserve(pages: Sequence[Page]) -> int:
+def reserve(pages: Sequence[Page], condition: Condition = _EQUAL) -> int:
     """Bytes beside the window at the most, for any of these pages."""
-    return max((beside_window(page) for page in pages), default=0)
+    return max((beside_window(page, condition) for page in pages), default=_SLICE_BYTES)
 
 
-def beside_window(page: Page) -> int:
+def beside_window(page: Page, condition: Condition = _EQUAL) -> int:
     """Bytes beside the window while a page is met: its hashes and survivors, what reading takes, a slice of results."""
-    return max(page.hash_bytes, 8 * page.rows + page.row_bytes) + 4 * page.rows + _SLICE_BYTES
+    return max(condition.page_bytes(page), 8 * page.rows + page.row_bytes) + 4 * page.rows + _SLICE_BYTES
 
 
-def least_budget(pages: Sequence[Page]) -> int:
+def least_budget(pages: Sequence[Page], condition: Condition = _EQUAL) -> int:
     """The smallest budget with which these pages can be joined."""
-    return reserve(pages) + LEAST_WINDOW
+    return reserve(pages, condition) + LEAST_WINDOW
 
 
-def results_schema(stream: pa.Schema, table: Table) -> pa.Schema:
-    """The stream's columns, then the table's without its key (it equals the stream's)."""
-    return pa.schema([*stream, *(field for field in table.schema if field.name not in table.key)])
+def carried(table: Table, condition: Condition) -> list[str]:
+    """The table's columns in a result: all but a key that equals the stream's."""
+    return [name for name in table.schema.names if not (isinstance(condition, Equal) and name in table.key)]
 
 
-def rows_in(budget: int, pages: Sequence[Page], row_bytes: int) -> int:
+def results_schema(stream: pa.Schema, table: Table, condition: Condition = _EQUAL, how: How = "inner") -> pa.Schema:
+    """The stream's columns, then those that the table adds."""
+    if how in ("semi", "anti"):
+        return stream
+    return pa.schema([*stream, *(table.schema.field(name) for name in carried(table, condition))])
+
+
+def rows_in(budget: int, pages: Sequence[Page], row_bytes: int, condition: Condition = _EQUAL) -> int:
     """How many rows of this size a window under this budget holds: what one pass over the table is shared by."""
-    return max((budget - reserve(pages)) // (row_bytes + BYTES_PER_ROW), 0)
+    return max((budget - reserve(pages, condition)) // (row_bytes + condition.row_bytes), 0)
+
+
+def _runs(sizes: Sizes) -> Iterator[tuple[int, int]]:
+    """Rows of these sizes in runs of about `_SLICE_BYTES`, whatever their mean says."""
+    ends = np.cumsum(sizes)
+    begin, done = 0, 0.0
+    while begin < len(ends):
+        end = max(int(np.searchsorted(ends, done + _SLICE_BYTES, side="right")), begin + 1)
+        yield begin, end
+        begin, done = end, float(ends[end - 1])
 
 
 def _pick(rows: pa.RecordBatch, numbers: np.ndarray) -> pa.RecordBatch:

@@ -4,42 +4,36 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.measure import Sizes, measure, widths
-from penstock.kernels.mesh.index import BYTES_PER_ROW, I64, U64, Index, build
-from penstock.tables.keys import hash_keys
+from penstock.kernels.mesh.condition import Condition, Organised, Waiting
+from penstock.kernels.mesh.index import I64, U8
 
 #: Rows that arrived in small pieces are put together up to this many, so that a gather visits few pieces.
 PIECE_ROWS = 65_536
 
 
-@dataclass(frozen=True)
+@dataclass
 class Packet:
-    """Rows admitted together. They leave together when the scan's clock reaches `until`."""
+    """Rows admitted together. They leave together when the scan's clock reaches `until`.
+
+    `flags` has a byte for each row where a join must know which rows have met a partner; otherwise it is empty.
+    """
 
     name: str
     first: int
     pieces: tuple[pa.RecordBatch, ...]
     until: int
+    flags: U8 = field(default_factory=lambda: np.zeros(0, np.uint8))
 
     @property
     def rows(self) -> int:
         """How many rows."""
         return sum(piece.num_rows for piece in self.pieces)
-
-    @property
-    def cost(self) -> float:
-        """Bytes held for it."""
-        return sum(cost(piece) for piece in self.pieces)
-
-
-def cost(rows: pa.RecordBatch) -> float:
-    """Bytes that rows take up in a window: themselves and their share of the index, however they were cut."""
-    return measure(rows) + rows.num_rows * BYTES_PER_ROW
 
 
 def gather_pieces(portions: Sequence[pa.RecordBatch], at_most: int = PIECE_ROWS) -> tuple[pa.RecordBatch, ...]:
@@ -56,21 +50,24 @@ def gather_pieces(portions: Sequence[pa.RecordBatch], at_most: int = PIECE_ROWS)
 
 
 class Window:
-    """Packets that have not yet met every page, and the index over their rows.
+    """Packets that have not yet met every page, organised for a join condition.
 
     State and cost
-        Every row once, `BYTES_PER_ROW` of index beside it. The index is built when it is first needed after an
-        admission; expiry leaves it as it is and raises `first_live` instead, because packets leave in the order they
-        came.
+        Every row once, `row_bytes` of organisation and flags beside it. The organisation is built when it is first
+        needed after an admission; expiry leaves it as it is and raises `first_live` instead, because packets leave in
+        the order they came.
     """
 
-    def __init__(self, on: Sequence[str], lo: int, hi: int) -> None:
-        self._on = list(on)
-        self._lo, self._hi = lo, hi
+    def __init__(self, condition: Condition, flags: bool) -> None:
+        self._condition = condition
+        self._flagged = flags
+        #: Bytes for each waiting row beside the row itself.
+        self.row_bytes = condition.row_bytes + flags
         self.packets: deque[Packet] = deque()
-        self._index: Index | None = None
+        self._organised: Organised | None = None
         self._pieces: list[pa.RecordBatch] = []
         self._starts: I64 = np.zeros(0, np.int64)
+        self._flags: U8 = np.zeros(0, np.uint8)
         self._first = 0
         self.nbytes = 0.0
 
@@ -82,64 +79,87 @@ class Window:
         """Rows that still wait for pages."""
         return sum(packet.rows for packet in self.packets)
 
+    def cost(self, rows: pa.RecordBatch) -> float:
+        """Bytes that rows take up here, however they were cut."""
+        return measure(rows) + rows.num_rows * self.row_bytes
+
     def admit(self, packet: Packet) -> None:
         """Take in a packet."""
+        if self._flagged and not len(packet.flags):
+            packet.flags = np.zeros(packet.rows, np.uint8)
         self.packets.append(packet)
-        self.nbytes += packet.cost
-        self._index = None
+        self.nbytes += self._weight(packet)
+        self._organised = None
 
-    def expire(self, clock: int) -> list[Packet]:
+    def due(self, clock: int) -> list[Packet]:
+        """The packets whose time has come."""
+        return [packet for packet in self.packets if packet.until <= clock]
+
+    def expire(self, clock: int) -> None:
         """Let go of the packets whose time has come."""
-        gone = []
         while self.packets and self.packets[0].until <= clock:
-            packet = self.packets.popleft()
-            gone.append(packet)
-            self.nbytes -= packet.cost
+            self.nbytes -= self._weight(self.packets.popleft())
         if not self.packets:
-            self._index, self._pieces, self.nbytes = None, [], 0.0
-        return gone
+            self._organised, self._pieces, self.nbytes = None, [], 0.0
+            self._flags = np.zeros(0, np.uint8)
+
+    def _weight(self, packet: Packet) -> float:
+        return sum(self.cost(piece) for piece in packet.pieces)
 
     @property
     def first_live(self) -> int:
-        """The index's number of the first row that has not expired."""
+        """The number of the first row that has not expired."""
         return self.packets[0].first - self._first
 
     @property
-    def index(self) -> Index:
-        """H over all rows, built if an admission made it stale."""
-        if self._index is None:
-            self._index = self._build()
-        return self._index
+    def organised(self) -> Organised:
+        """All rows, organised anew if an admission made it stale."""
+        if self._organised is None:
+            self._organised = self._build()
+        return self._organised
 
-    def _build(self) -> Index:
+    def _build(self) -> Organised:
         self._first = self.packets[0].first
         self._pieces = [piece for packet in self.packets for piece in packet.pieces]
         ends = np.cumsum([piece.num_rows for piece in self._pieces], dtype=np.int64)
         self._starts = np.concatenate([np.zeros(1, np.int64), ends])
-        return build(self._hashes(), self._hashes(), int(ends[-1]), self._lo, self._hi)
+        if self._flagged:
+            # One array over all rows, of which each packet has its part.
+            self._flags = np.concatenate([packet.flags for packet in self.packets])
+            for packet in self.packets:
+                begin = packet.first - self._first
+                packet.flags = self._flags[begin : begin + packet.rows]
+        return self._condition.organise(Waiting(int(ends[-1]), self._parts, self.take, self._flags))
 
-    def _hashes(self) -> Iterator[tuple[int, U64]]:
-        for start, piece in zip(self._starts, self._pieces, strict=False):
-            yield int(start), hash_keys([piece.column(name) for name in self._on])
+    def _parts(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        yield from ((int(start), piece) for start, piece in zip(self._starts, self._pieces, strict=False))
 
-    def take(self, rows: I64) -> pa.RecordBatch:
-        """The given rows of the index, in the given order."""
-        if len(self._pieces) == 1:
-            return self._pieces[0].take(pa.array(rows))
+    def flag(self, rows: I64, flag: int) -> I64:
+        """Set a flag of some rows; those that did not have it before, each once."""
+        fresh = np.unique(rows)
+        fresh = fresh[self._flags[fresh] & flag == 0]
+        self._flags[fresh] |= flag
+        return fresh
+
+    def take(self, rows: I64, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The given rows by number, in the given order; all columns or some."""
+        pieces = self._pieces if columns is None else [piece.select(list(columns)) for piece in self._pieces]
+        if len(pieces) == 1:
+            return pieces[0].take(pa.array(rows))
         piece = np.searchsorted(self._starts, rows, side="right") - 1
         order = np.argsort(piece, kind="stable")
-        ordered, ends = rows[order], np.cumsum(np.bincount(piece, minlength=len(self._pieces)))
+        ordered, ends = rows[order], np.cumsum(np.bincount(piece, minlength=len(pieces)))
         taken, begin = [], 0
         for number, end in enumerate(ends):
             if end > begin:
-                taken.append(self._pieces[number].take(pa.array(ordered[begin:end] - self._starts[number])))
+                taken.append(pieces[number].take(pa.array(ordered[begin:end] - self._starts[number])))
             begin = end
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         return pa.concat_batches(taken).take(pa.array(back))
 
     def widths(self, rows: I64) -> Sizes:
-        """Bytes of each of the given rows of the index."""
+        """Bytes of each of the given rows."""
         piece = np.searchsorted(self._starts, rows, side="right") - 1
         found = np.empty(len(rows))
         for number in np.unique(piece):

@@ -1,0 +1,161 @@
+"""Join conditions, and how waiting rows are organised so that a page of the table finds its partners among them.
+
+Of a page only the table's key columns are read to find partners; the other columns are read where there is one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import BadOption, KernelFault, PenstockError, PlanError
+from penstock.kernels.mesh.index import BYTES_PER_ROW, I64, Cursor, Index, build, probe, sift
+from penstock.tables.base import Page, PageReader, Table
+from penstock.tables.keys import check_key_types, equal_keys, hash_keys, joinable
+
+if TYPE_CHECKING:
+    from penstock.tables.keys import Hashes, Mask
+
+
+#: Flags of a waiting row: it has met a partner; the condition could not be decided for it.
+MET, FAILED = 1, 2
+
+
+class Waiting(NamedTuple):
+    """What a condition may see of the window: its rows in pieces, numbered in order of arrival."""
+
+    size: int
+    #: The pieces from the first on, each with the number of its first row.
+    parts: Callable[[], Iterator[tuple[int, pa.RecordBatch]]]
+    #: Columns of rows by number.
+    take: Callable[[I64, Sequence[str]], pa.RecordBatch]
+    #: The flags of each row; none, unless the condition asks for them.
+    flags: npt.NDArray[np.uint8]
+
+
+class Organised(ABC):
+    """Waiting rows, ready to be met by pages."""
+
+    @abstractmethod
+    def pairs(self, reader: PageReader, page: Page, first_live: int, size: int) -> Iterator[tuple[I64, I64]]:
+        """Row numbers of the page, ascending, and of the window, at most `size` pairs at once.
+
+        Rows of the window below `first_live` have expired. The arrays are valid until the next pairs.
+        """
+
+    def failed(self) -> list[tuple[int, str]]:
+        """Rows of the window for which the condition could not be decided since the last call, and why."""
+        return []
+
+
+class Condition(ABC):
+    """When a row of the stream and one of the table belong together. Frozen: it travels to the workers."""
+
+    #: The stream's columns that it looks at.
+    on: tuple[str, ...]
+    #: Bytes of organisation for each waiting row at the most, also while it is being built.
+    row_bytes: int
+    #: Whether pairs are candidates, to be confirmed by `holds`.
+    confirms: bool = False
+    #: Whether it needs to know the flags of rows.
+    flags: bool = False
+
+    @abstractmethod
+    def faults(self, stream: pa.Schema, table: Table) -> list[PenstockError]:
+        """Why this stream and table cannot be joined by it."""
+
+    def able(self, rows: pa.RecordBatch) -> Mask | None:
+        """False where a row can join nothing; None if every row may."""
+        return joinable([rows.column(name) for name in self.on])
+
+    @abstractmethod
+    def organise(self, waiting: Waiting) -> Organised:
+        """The rows of the window, organised for it."""
+
+    def holds(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Mask:
+        """Which of the pairs belong together, from columns `on` of one side and the key of the other, in order."""
+        raise NotImplementedError
+
+    def page_bytes(self, page: Page) -> int:
+        """Bytes held at the most while a page is met, beside the window and results."""
+        return page.hash_bytes
+
+    @abstractmethod
+    def describe(self, key: tuple[str, ...]) -> str:
+        """For people."""
+
+
+@dataclass(frozen=True)
+class Equal(Condition):
+    """Columns of the stream equal the table's key. A slot may hold the rows of a range of hashes only."""
+
+    on: tuple[str, ...]
+    hashes: tuple[int, int] = (0, 1 << 64)
+
+    row_bytes = BYTES_PER_ROW
+    confirms = True
+
+    def faults(self, stream: pa.Schema, table: Table) -> list[PenstockError]:
+        """Columns that are missing or of another kind than the key's."""
+        if len(self.on) != len(table.key):
+            return [
+                BadOption(
+                    f"`on` names {len(self.on)} columns, and the key of {table.path} has {len(table.key)}.",
+                    do=f"Give one stream column for each of: {', '.join(table.key)}.",
+                )
+            ]
+        return [
+            fault
+            for ours, theirs in zip(self.on, table.key, strict=True)
+            if (fault := type_fault(stream, ours, table, theirs)) is not None
+        ]
+
+    def organise(self, waiting: Waiting) -> Organised:
+        """By hash."""
+
+        def hashed() -> Iterator[tuple[int, Hashes]]:
+            for start, piece in waiting.parts():
+                yield start, hash_keys([piece.column(name) for name in self.on])
+
+        return _Hashed(build(hashed(), hashed(), waiting.size, *self.hashes))
+
+    def holds(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Mask:
+        """Compare the keys themselves."""
+        return equal_keys(rows.columns, partners.columns)
+
+    def describe(self, key: tuple[str, ...]) -> str:
+        """As SQL has it."""
+        return f"{', '.join(self.on)} = {', '.join(key)}"
+
+
+class _Hashed(Organised):
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def pairs(self, reader: PageReader, page: Page, first_live: int, size: int) -> Iterator[tuple[I64, I64]]:
+        hashes = reader.hashes(page)
+        if len(hashes) != page.rows:
+            raise KernelFault(f"Page {page.index} has {len(hashes)} hashes for {page.rows} rows.")
+        survivors = np.empty(page.rows, np.int32)
+        survivors = survivors[: sift(self._index, hashes, survivors)]
+        page_rows, window_rows = np.empty(size, np.int64), np.empty(size, np.int64)
+        at = Cursor()
+        while at.survivor < survivors.size:
+            count, at = probe(self._index, hashes, survivors, at, first_live, page_rows, window_rows)
+            if count:
+                yield page_rows[:count], window_rows[:count]
+
+
+def type_fault(stream: pa.Schema, ours: str, table: Table, theirs: str) -> PenstockError | None:
+    """Why these two columns cannot be compared, if they cannot."""
+    try:
+        check_key_types(stream, (ours,), table.schema, (theirs,))
+    except PlanError as fault:
+        return fault
+    return None

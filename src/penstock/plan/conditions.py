@@ -1,0 +1,50 @@
+"""Join conditions beyond equality, as users write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from penstock.kernels.mesh.ordered import Band, Distance, Range, Where
+
+
+def band(column: str, *, below: Distance, above: Distance) -> Band:
+    """The table's key lies close to the stream's value: `column - below <= key <= column + above`.
+
+    Distances are numbers for numbers, days for dates, timedeltas for times.
+
+    >>> band("price", below=0.5, above=0.5).describe(("limit",))
+    'limit between price - 0.5 and price + 0.5'
+    """
+    return Band(column, below, above)
+
+
+def range(column: str) -> Range:  # noqa: A001
+    """The stream's value lies in a range of the table, whose key is its two ends: `low <= column <= high`.
+
+    >>> range("ip").describe(("first", "last"))
+    'ip between first and last'
+    """
+    return Range(column)
+
+
+def where(
+    predicate: Callable[[pa.RecordBatch, pa.RecordBatch], Any],
+    *,
+    on: str | Sequence[str],
+    candidates: int = 65_536,
+    on_error: Literal["stop", "set_aside"] = "stop",
+) -> Where:
+    """Whatever a function says.
+
+    It is given two record batches of equal length, one pair a row: columns `on` of the stream, and the table's key. It
+    returns a truth value for each pair (Arrow or NumPy). Every row of the stream is compared with every row of the
+    table, `candidates` pairs at a time, so this is for conditions that nothing else can express. If it raises, the
+    query stops, or with `on_error="set_aside"` the stream's row goes to channel `set_aside` with the error.
+
+    >>> where(lambda ours, theirs: ours["a"] == theirs["b"], on="a").on
+    ('a',)
+    """
+    return Where(predicate, (on,) if isinstance(on, str) else tuple(on), candidates, on_error)
