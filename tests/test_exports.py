@@ -15,6 +15,7 @@ def test_public_names():
     assert set(penstock.__all__) == {
         "Flow",
         "__version__",
+        "as_of",
         "band",
         "catch_up",
         "errors",

@@ -48,6 +48,8 @@ RANGE = "s.k BETWEEN r.low AND r.high"
 WHERE = "s.name <> 'broken' AND length(s.name) = length(r.other) AND s.name[1] = r.other[1]"
 BY_BAND = ps.band("moment", below=5 * SECOND, above=2 * SECOND)
 BY_WHERE = ps.where(alike, on="name", on_error="set_aside")
+AS_OF = "s.k = r.key AND coalesce(r.since <= s.moment, true) AND coalesce(r.until > s.moment, true)"
+BY_TIME = ps.as_of("k", time="moment", since="since", until="until")
 KINDS = [
     Kind("left", "k", "key", EQUAL, {"slots": 3, "pages_per_step": 1}),
     Kind("semi", "k", "key", EQUAL, {"division": "rows"}),
@@ -59,6 +61,8 @@ KINDS = [
     Kind("anti", ps.range("k"), ["low", "high"], RANGE, {"slots": 1}, prepared=True),
     Kind("inner", BY_WHERE, "other", WHERE, {"pages_per_step": 1}),
     Kind("semi", BY_WHERE, "other", WHERE),
+    Kind("inner", BY_TIME, "key", AS_OF, {"division": "pages"}),
+    Kind("left", BY_TIME, "key", AS_OF, {"slots": 3}, prepared=True),
 ]
 
 
@@ -90,8 +94,9 @@ def made(rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     names = ["", "a", "b", "bb", "bc", "ccc", "broken", None]
 
-    def moments(count: int) -> pa.Array:
-        return pa.array([start + int(n) * SECOND for n in rng.integers(0, 3_000, count)], pa.timestamp("us", "UTC"))
+    def moments(count: int, nulls: float = 0) -> pa.Array:
+        drawn = [start + int(n) * SECOND for n in rng.integers(0, 3_000, count)]
+        return pa.array(drawn, pa.timestamp("us", "UTC"), mask=rng.random(count) < nulls)
 
     def texts(count: int, pool: list[str | None]) -> pa.Array:
         return pa.array([pool[n] for n in rng.integers(0, len(pool), count)], pa.string())
@@ -103,6 +108,8 @@ def made(rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
         {
             "key": pa.array(rng.integers(0, 400, 150), mask=rng.random(150) < 0.1),
             "at": moments(150),
+            "since": moments(150, 0.1),
+            "until": moments(150, 0.3),
             "low": low,
             "high": pa.array(low + rng.integers(-2, 5, 150), mask=rng.random(150) < 0.1),
             "other": texts(150, [name for name in names if name != "broken"]),
@@ -113,7 +120,7 @@ def made(rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
 
 def judged(kind: Kind, stream: pa.Table, rows: pa.Table) -> pa.Table:
     """The same by DuckDB. A predicate that fails for a row sets it aside, whatever the join."""
-    drop = "EXCLUDE key" if kind.sql is EQUAL else ""
+    drop = "EXCLUDE key" if kind.sql in (EQUAL, AS_OF) else ""
     columns = "s.*" if kind.how in ("semi", "anti") else f"s.*, r.* {drop}"
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")

@@ -7,7 +7,21 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from penstock.kernels.mesh.as_of import AsOf
+from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.ordered import Band, Distance, Range, Where
+
+
+def as_of(on: str | Sequence[str], *, time: str, since: str, until: str) -> AsOf:
+    """The row of a key that was valid at the stream row's own time: `since <= time < until`, NULL meaning for ever.
+
+    `on` are the stream's columns that equal the table's key, `time` the stream's column with the moment, `since` and
+    `until` the table's columns with the validity of each of its rows.
+
+    >>> as_of("customer", time="ordered_at", since="valid_from", until="valid_to").describe(("customer",))
+    'customer = customer and valid_from <= ordered_at < valid_to'
+    """
+    return AsOf(Equal((on,) if isinstance(on, str) else tuple(on)), time, since, until)
 
 
 def band(column: str, *, below: Distance, above: Distance) -> Band:

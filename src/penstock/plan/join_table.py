@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import pyarrow as pa
@@ -58,7 +58,7 @@ class JoinTablePlan(Plan):
     ) -> JoinTablePlan:
         """The plan, or one error that names every fault in it."""
         condition = on if isinstance(on, Condition) else Equal(on)
-        by_key = table.by_key(0, 1) is not None and isinstance(condition, Equal)
+        by_key = table.by_key(0, 1) is not None and condition.by_key
         size, faults = _size(memory)
         faults += condition.faults(stream, table)
         faults += _clashes(stream, table, condition) if how in ("inner", "left") else []
@@ -93,7 +93,7 @@ class JoinTablePlan(Plan):
     @property
     def sides(self) -> tuple[Side, ...]:
         """The stream."""
-        return (Side(self.stream, key=() if self.division == "pages" else self.condition.on),)
+        return (Side(self.stream, key=() if self.division == "pages" else self.condition.routes),)
 
     @property
     def channels(self) -> Mapping[str, pa.Schema]:
@@ -103,8 +103,8 @@ class JoinTablePlan(Plan):
     def make(self, slot: int) -> MeshJoin:
         """The kernel of a slot."""
         condition = self.condition
-        if isinstance(condition, Equal) and self.division != "pages":
-            condition = replace(condition, hashes=hash_range(slot, self.slots))
+        if self.division != "pages":
+            condition = condition.slot(hash_range(slot, self.slots))
         return MeshJoin(
             self.stream,
             self.table,

@@ -20,7 +20,7 @@ from hypothesis.strategies import DrawFn
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Portion
 from penstock.kernels.mesh.condition import Condition
 from penstock.kernels.mesh.meshjoin import How, MeshJoin, least_budget
-from penstock.plan.conditions import band, range, where  # noqa: A004
+from penstock.plan.conditions import as_of, band, range, where  # noqa: A004
 from penstock.tables import Table, table
 from penstock.testing import assert_same_rows
 from penstock.testing.conformance import Case, register, side_of
@@ -28,7 +28,7 @@ from penstock.testing.strategies import cuts
 from tests.kernels.cases.mesh import HOWS, SCRATCH, joined_rows
 
 TOP = (1 << 63) - 1
-NUMBERS = st.one_of(st.integers(-8, 8), st.sampled_from([-TOP - 1, TOP]))
+NUMBERS = st.one_of(st.integers(-2, 4), st.sampled_from([-TOP - 1, TOP]))
 KINDS: dict[str, tuple[pa.DataType, Any, Any]] = {
     "integer": (pa.int64(), NUMBERS, st.integers(0, 3)),
     "float": (
@@ -57,6 +57,10 @@ class Shape:
     shown: str
     how: How
     pages_per_step: int | None
+
+    @property
+    def carried(self) -> list[str]:
+        return [name for name in self.rows.column_names if not (self.condition.by_key and name in self.key)]
 
     @property
     def table(self) -> Table:
@@ -89,11 +93,12 @@ def odd_sum(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> pa.Array:
 
 @st.composite
 def shapes(draw: DrawFn) -> Shape:
-    what = draw(st.sampled_from(["band", "range", "where"]))
-    kind = "integer" if what == "where" else draw(st.sampled_from(sorted(KINDS)))
+    what = draw(st.sampled_from(["as of", "band", "range", "where"]))
+    kind = "integer" if what in ("as of", "where") else draw(st.sampled_from(sorted(KINDS)))
     type_, values, distances = KINDS[kind]
     key = ("a", "b") if what == "range" else ("a",)
-    columns = {name: draw(st.lists(st.one_of(values, st.none()), min_size=8, max_size=8)) for name in key}
+    names = ("a", "b", "c") if what == "as of" else key
+    columns = {name: draw(st.lists(st.one_of(values, st.none()), min_size=8, max_size=8)) for name in names}
     count = draw(st.integers(0, 8))
     rows = pa.table({name: pa.array(cells[:count], type_) for name, cells in columns.items()} | {"n": np.arange(count)})
     condition: Condition
@@ -106,6 +111,14 @@ def shapes(draw: DrawFn) -> Shape:
             if not known(s, a):
                 return False
             return bool(s - _unit(below, kind) <= a <= s + _unit(above, kind))
+    elif what == "as of":
+        condition = as_of("s", time="v", since="b", until="c")
+
+        def belong(row: Any, partner: Any) -> bool:
+            if row["s"] is None or row["s"] != partner["a"]:
+                return False
+            begun = partner["b"] is None or partner["b"] <= row["v"]
+            return begun and (partner["c"] is None or partner["c"] > row["v"])
     elif what == "range":
         condition = range("s")
 
@@ -141,10 +154,10 @@ def twin(shape: Shape, portions: Sequence[Portion]) -> dict[str, pa.Table]:
     partners = shape.rows.to_pylist()
     # A row that the predicate raises for is set aside, if it is asked at all.
     failing = [row for row in ours if shape.condition.flags and row["s"] == 9 and partners]
-    joined = joined_rows(
-        shape.how, [row for row in ours if row not in failing], partners, shape.belong, shape.rows.column_names
+    joined = joined_rows(shape.how, [row for row in ours if row not in failing], partners, shape.belong, shape.carried)
+    schema = pa.schema(
+        [*schema_of(shape), *([] if shape.how in ("semi", "anti") else shape.rows.select(shape.carried).schema)]
     )
-    schema = pa.schema([*schema_of(shape), *([] if shape.how in ("semi", "anti") else shape.rows.schema)])
     aside = [{"reason": "", "source": "", "raw": ""} for _ in failing]
     return {
         RESULTS: pa.Table.from_pylist(joined, schema=schema),

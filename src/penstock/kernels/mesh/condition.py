@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -66,6 +66,20 @@ class Condition(ABC):
     #: Whether it needs to know the flags of rows.
     flags: bool = False
 
+    @property
+    def routes(self) -> tuple[str, ...]:
+        """The stream's columns that decide which slot a row goes to, where slots share rows."""
+        return self.on
+
+    def slot(self, hashes: tuple[int, int]) -> Condition:
+        """The same for a slot that has the rows of these hashes only."""
+        return self
+
+    @property
+    def by_key(self) -> bool:
+        """Whether partners have the same key, so that a prepared table can be divided by it."""
+        return False
+
     @abstractmethod
     def faults(self, stream: pa.Schema, table: Table) -> list[PenstockError]:
         """Why this stream and table cannot be joined by it."""
@@ -79,8 +93,12 @@ class Condition(ABC):
         """The rows of the window, organised for it."""
 
     def holds(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Mask:
-        """Which of the pairs belong together, from columns `on` of one side and the key of the other, in order."""
+        """Which of the pairs belong together, from columns `on` of one side and columns `asks` of the other."""
         raise NotImplementedError
+
+    def asks(self, table: Table) -> tuple[str, ...]:
+        """The table's columns that `holds` looks at."""
+        return table.key
 
     def page_bytes(self, page: Page) -> int:
         """Bytes held at the most while a page is met, beside the window and results."""
@@ -115,6 +133,15 @@ class Equal(Condition):
             for ours, theirs in zip(self.on, table.key, strict=True)
             if (fault := type_fault(stream, ours, table, theirs)) is not None
         ]
+
+    def slot(self, hashes: tuple[int, int]) -> Equal:
+        """Its index is over these hashes."""
+        return replace(self, hashes=hashes)
+
+    @property
+    def by_key(self) -> bool:
+        """Yes."""
+        return True
 
     def organise(self, waiting: Waiting) -> Organised:
         """By hash."""

@@ -85,6 +85,7 @@ class MeshJoin(Kernel):
     ) -> None:
         self._condition = on if isinstance(on, Condition) else Equal(tuple(on))
         self._how = how
+        self._asks = list(self._condition.asks(table))
         self._table = table
         self._schema = schema
         self._pages = tuple(table.pages if pages is None else pages)
@@ -344,7 +345,7 @@ class MeshJoin(Kernel):
         """Note which rows have a partner, whatever it holds; of a semi-join, they leave at once."""
         if self._condition.confirms:
             rows = self._window.take(window_rows, self._condition.on)
-            window_rows = window_rows[self._condition.holds(rows, self._reader.keys(page, page_rows))]
+            window_rows = window_rows[self._condition.holds(rows, self._asked(page, page_rows))]
         fresh = self._window.flag(window_rows, MET)
         if self._how == "anti" or not len(fresh):
             return
@@ -353,12 +354,17 @@ class MeshJoin(Kernel):
             self._counts["rows_out"] += rows.num_rows
             yield Emission(RESULTS, rows)
 
+    def _asked(self, page: Page, rows: I64) -> pa.RecordBatch:
+        if self._asks == list(self._table.key):
+            return self._reader.keys(page, rows)
+        return self._reader.take(page, rows).select(self._asks)
+
     def _emit(self, window_rows: I64, partners: pa.RecordBatch) -> Iterator[Emission]:
         rows = self._window.take(window_rows)
         columns = [*rows.columns, *(partners.column(name) for name in self._carried)]
         joined = pa.RecordBatch.from_arrays(columns, schema=self.channels[RESULTS])
         if self._condition.confirms:
-            same = self._condition.holds(rows.select(list(self._condition.on)), partners.select(list(self._table.key)))
+            same = self._condition.holds(rows.select(list(self._condition.on)), partners.select(self._asks))
             if not same.all():
                 joined, window_rows = joined.filter(pa.array(same)), window_rows[same]
         if self._how == "left":
@@ -402,7 +408,7 @@ def least_budget(pages: Sequence[Page], condition: Condition = _EQUAL) -> int:
 
 def carried(table: Table, condition: Condition) -> list[str]:
     """The table's columns in a result: all but a key that equals the stream's."""
-    return [name for name in table.schema.names if not (isinstance(condition, Equal) and name in table.key)]
+    return [name for name in table.schema.names if not (condition.by_key and name in table.key)]
 
 
 def results_schema(stream: pa.Schema, table: Table, condition: Condition = _EQUAL, how: How = "inner") -> pa.Schema:
