@@ -281,11 +281,11 @@ def plot(outcome: Outcome, path: Path) -> None:
         costs.plot(shares, [one.bytes_a_row / 1e3 for one in runs], "o-", color=colour, label=name)
     for share, ratio, ours in zip(shares, outcome.ratios, outcome.mesh, strict=True):
         text = f"{ratio:.1f}×" if ratio < 10 else f"{ratio:.0f}×"
-        rates.annotate(text, (share, ours.rate), (0, 7), textcoords="offset points", ha="right", fontsize=8)
-    rates.set(ylabel="service rate (rows/s)", title="rows/s, and how many times INL")
-    costs.set(ylabel="read from disk (KB a row)", title="bytes from disk for each row")
+        rates.annotate(text, (share, ours.rate), (0, 7), textcoords="offset points", ha="center", fontsize=8)
+    rates.set(yscale="log", ylabel="service rate (rows/s)", title="rows/s, and how many times INL")
+    costs.set(ylim=(0, None), ylabel="read from disk (KB a row)", title="bytes from disk for each row")
     for panel in (rates, costs):
-        panel.set(xscale="log", yscale="log", xlabel="memory (% of R)")
+        panel.set(xscale="log", xlabel="memory (% of R)", xlim=(0.8 * shares[0], 1.25 * shares[-1]))
         panel.set_xticks(shares)
         panel.set_xticklabels([f"{share:g}" for share in shares])
         panel.minorticks_off()

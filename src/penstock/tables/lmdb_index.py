@@ -191,8 +191,7 @@ class LmdbReader:
         self._levels: list[Level] = levels(index.path)
         inside = pa.py_buffer(transaction.get(_ABOUT)).address
         capacity = pool_bytes // (index.page_bytes + BOOKS)
-        mapping = find_mapping(index.path, inside, self._mapped)
-        self.pool = PagePool(index.path, mapping, index.page_bytes, capacity)
+        self.pool = PagePool(index.path, find_mapping(inside, self._mapped), index.page_bytes, capacity)
         # Whoever wrote or read the file before has left pages of it.
         self.pool.clear()
 

@@ -30,21 +30,20 @@ class Mapping(NamedTuple):
     owner: object
 
 
-def find_mapping(path: str, address: int, owner: object) -> Mapping:
-    """The mapping of a file, made by some library, that an address lies in."""
-    wanted = os.stat(path).st_ino
+def find_mapping(address: int, owner: object) -> Mapping:
+    """The mapping, made by some library, that an address lies in."""
     try:
         with open("/proc/self/maps") as lines:
-            found = [line.split(maxsplit=5) for line in lines]
+            found = [line.split(maxsplit=1)[0] for line in lines]
     except OSError as error:
         raise BadOption(
             "The cache of a mapped file can be bounded on Linux alone.", why="It is found in /proc/self/maps."
         ) from error
-    for place, _, _, _, inode, *_ in found:
+    for place in found:
         begin, end = (int(part, 16) for part in place.split("-"))
-        if begin <= address < end and int(inode) == wanted:
+        if begin <= address < end:
             return Mapping(begin, end - begin, owner)
-    raise BadOption(f"{path} is not mapped in this process.")
+    raise ValueError(f"nothing is mapped at {address:#x}")
 
 
 class PagePool:
