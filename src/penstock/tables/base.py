@@ -33,6 +33,10 @@ class Page:
     hash_bytes: int
     row_bytes: int
     row_width: int = 0
+    #: The first and the last hash, where rows are ordered by it.
+    hashes: tuple[int, int] | None = None
+    #: Of each key column the smallest and the largest value, as numbers, where that is known.
+    spans: tuple[tuple[int, int] | None, ...] = ()
 
 
 @dataclass(frozen=True)

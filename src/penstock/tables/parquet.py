@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from penstock.errors import UnreadableTable, UnsupportedType
 from penstock.tables import files, keys, parquet_memory
 from penstock.tables.arrow_types import spark_type
 from penstock.tables.base import Page, Table
+from penstock.tables.numbers import exact, number_of
 
 if TYPE_CHECKING:
     from penstock.tables.parquet_reader import ParquetReader
@@ -103,7 +104,7 @@ class ParquetTable(Table):
                 page = parquet_memory.page(len(scan), metadata.row_group(group), found, key, sizes)
                 if page.rows:
                     places.append((number, group))
-                    scan.append(page)
+                    scan.append(replace(page, spans=_spans(metadata.row_group(group), found, key)))
         if fields is None:
             raise UnreadableTable(
                 f"{path} holds no Parquet file.",
@@ -111,6 +112,20 @@ class ParquetTable(Table):
                 do="Check the path; an empty table needs at least one file, for its columns.",
             )
         return cls(path, key, tuple(planned), fields, tuple(places), tuple(scan))
+
+
+def _spans(group: pq.RowGroupMetaData, fields: pa.Schema, key: tuple[str, ...]) -> tuple[tuple[int, int] | None, ...]:
+    """What the file says of the values of key columns."""
+    chunks = {group.column(leaf).path_in_schema: group.column(leaf) for leaf in range(group.num_columns)}
+    spans: list[tuple[int, int] | None] = []
+    for name in key:
+        said = chunks[name].statistics if name in chunks and exact(fields.field(name).type) else None
+        if said is None or not said.has_min_max:
+            spans.append(None)
+            continue
+        low, high = (number_of(value, fields.field(name).type) for value in (said.min, said.max))
+        spans.append(None if low is None or high is None else (low, high))
+    return tuple(spans) if any(spans) else ()
 
 
 def unreadable(file: Path, error: Exception) -> UnreadableTable:

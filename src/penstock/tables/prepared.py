@@ -75,6 +75,6 @@ class PreparedTable(Table):
         scan = []
         for index, spot in enumerate(found.spots):
             width = -(-(spot.size + 16) // spot.rows)
-            scan.append(Page(index, spot.rows, 8 * spot.rows, spot.size + spot.nested, width))
+            scan.append(Page(index, spot.rows, 8 * spot.rows, spot.size + spot.nested, width, (spot.lo, spot.hi)))
         sizes = tuple((name, size, stamps.get(name, 0)) for name, size in found.sizes.items())
         return cls(path, found.key, found.schema, digest, found.nullable, sizes, found.spots, tuple(scan))

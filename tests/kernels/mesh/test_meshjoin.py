@@ -9,6 +9,8 @@ import pytest
 from penstock.errors import MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, Batch, Portion
 from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, STEPS_PER_CYCLE, MeshJoin, least_budget
+from penstock.plan.conditions import band
+from penstock.plan.conditions import range as value_range
 from penstock.plan.join_table import JoinTablePlan
 from penstock.tables import prepare, table
 from penstock.tables.keys import hash_keys, slot_of
@@ -246,3 +248,36 @@ def test_what_a_row_lacks_is_remembered_over_steps_and_crashes(tmp_path, how, pa
         "anti": "SELECT * FROM stream s ANTI JOIN rows r USING (k)",
     }
     assert_same_rows(host.results()[RESULTS], duckdb.sql(text[how]).to_arrow_table())
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_pages_that_can_have_no_partner_are_not_read(tmp_path, prepared):
+    """Ordered by key, statistics tell; ordered by hash, the hashes of the page do."""
+    rows = pa.table({"k": np.arange(20_000), "n": np.arange(20_000)})
+    over = stored(tmp_path / "t", rows, page=500)
+    if prepared:
+        over = prepare(over, tmp_path / "prepared", key="k", page_bytes=8 << 10)
+    host = mesh(over, pages_per_step=len(over.pages))
+    stream = numbered([7_000, 7_001, 7_300, 7_001])
+    host.step(stream)
+    assert_same_rows(host.results()[RESULTS], join(stream, rows))
+    met = len(over.pages) - host.kernel.metrics()["pages_skipped"]
+    assert met == (3 if prepared else 1)
+
+
+def test_pages_of_a_band_and_a_range_are_skipped_too(tmp_path):
+    rows = pa.table({"low": np.arange(0, 100_000, 10), "high": np.arange(0, 100_000, 10) + 4, "n": np.arange(10_000)})
+    (tmp_path / "t").mkdir()
+    pq.write_table(rows, tmp_path / "t" / "a.parquet", row_group_size=500)
+    stream = numbered([52_003, 52_017, 52_018])
+    for condition, key, want in (
+        (band("k", below=5, above=0), "low", "r.low BETWEEN s.k - 5 AND s.k"),
+        (value_range("k"), ["low", "high"], "s.k BETWEEN r.low AND r.high"),
+    ):
+        over = table(tmp_path / "t", key=key)
+        budget = least_budget(over.pages, condition) + (1 << 20)
+        host = Host(lambda o=over, c=condition, b=budget: MeshJoin(STREAM, o, on=c, budget=b, pages_per_step=20))
+        host.step(stream)
+        assert host.kernel.metrics()["pages_skipped"] == 19
+        judge = duckdb.sql(f"SELECT s.*, r.* FROM stream s JOIN rows r ON {want}").to_arrow_table()
+        assert_same_rows(host.results()[RESULTS], judge)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,9 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import BadOption, KernelFault, PenstockError, PlanError
-from penstock.kernels.mesh.index import BYTES_PER_ROW, I64, Cursor, Index, build, probe, sift
+from penstock.kernels.mesh.index import BYTES_PER_ROW, I64, Cursor, Index, build, holds_any, probe, sift
 from penstock.tables.base import Page, PageReader, Table
 from penstock.tables.keys import check_key_types, equal_keys, hash_keys, joinable
+from penstock.tables.numbers import exact, numbers
 
 if TYPE_CHECKING:
     from penstock.tables.keys import Hashes, Mask
@@ -48,6 +50,10 @@ class Organised(ABC):
 
         Rows of the window below `first_live` have expired. The arrays are valid until the next pairs.
         """
+
+    def may_meet(self, page: Page) -> bool:
+        """Whether the page may have partners, from what is known of it without reading."""
+        return True
 
     def failed(self) -> list[tuple[int, str]]:
         """Rows of the window for which the condition could not be decided since the last call, and why."""
@@ -150,7 +156,18 @@ class Equal(Condition):
             for start, piece in waiting.parts():
                 yield start, hash_keys([piece.column(name) for name in self.on])
 
-        return _Hashed(build(hashed(), hashed(), waiting.size, *self.hashes))
+        def span() -> tuple[int, int] | None:
+            """Of the first column's values."""
+            ends: list[int] = []
+            for _, piece in waiting.parts():
+                column = piece.column(self.on[0])
+                if not exact(column.type):
+                    return None
+                values, _ = numbers(column)
+                ends += [int(values.min()), int(values.max())] if len(values) else []
+            return (min(ends), max(ends)) if ends else None
+
+        return _Hashed(build(hashed(), hashed(), waiting.size, *self.hashes), span)
 
     def holds(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Mask:
         """Compare the keys themselves."""
@@ -162,8 +179,16 @@ class Equal(Condition):
 
 
 class _Hashed(Organised):
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, span: Callable[[], tuple[int, int] | None]) -> None:
         self._index = index
+        self._span = cache(span)
+
+    def may_meet(self, page: Page) -> bool:
+        if page.hashes is not None and not holds_any(self._index, *page.hashes):
+            return False
+        theirs = page.spans[0] if page.spans else None
+        ours = self._span() if theirs is not None else None
+        return theirs is None or ours is None or (theirs[0] <= ours[1] and ours[0] <= theirs[1])
 
     def pairs(self, reader: PageReader, page: Page, first_live: int, size: int) -> Iterator[tuple[I64, I64]]:
         hashes = reader.hashes(page)

@@ -53,7 +53,7 @@ def build(parts: Iterable[tuple[int, U64]], again: Iterable[tuple[int, U64]], co
     `parts` and `again` give the same (first row number, hashes) pairs: counting and placing are two passes, so that the
     hashes of all rows need never be held at once.
     """
-    buckets = 1 << max(count.bit_length() - 3, 0)
+    buckets = 1 << max(count.bit_length() - 3, 4)
     shift = min(max((hi - lo) // buckets - 1, 0).bit_length(), 63)
     base = lo >> shift
     starts = np.zeros(((hi - 1) >> shift) - base + 3, np.int32)
@@ -69,6 +69,13 @@ def build(parts: Iterable[tuple[int, U64]], again: Iterable[tuple[int, U64]], co
     for first, hashes in again:
         _place(hashes, np.int64(first), np.uint64(base), np.uint64(shift), starts, rows, tags, bits)
     return Index(starts[:-1], rows, tags, bits, base, shift)
+
+
+def holds_any(index: Index, first: int, last: int) -> bool:
+    """Whether a row may have a hash from `first` to `last`; false only if none has."""
+    shift, base = index.shift - int(_BITMAP_SHIFT), index.base << int(_BITMAP_SHIFT)
+    begin, end = (max((bound >> shift) - base, 0) >> 3 for bound in (first, last))
+    return bool(index.bits[begin : end + 1].any())
 
 
 def sift(index: Index, hashes: U64, survivors: I32) -> int:

@@ -66,6 +66,7 @@ class MeshJoin(Kernel):
         Metric("rows_without_partner", help="of a left or anti join: rows that met every page and no partner"),
         Metric("rows_waiting", help="rows in the window after the step"),
         Metric("pages_read", help="pages scanned"),
+        Metric("pages_skipped", help="of them, those known to have no partner without being read"),
         Metric("cycles", help="times the whole table was scanned", combine="max"),
         Metric("memory", help="bytes held at the most, over all slots"),
         Metric("budget", help="bytes allowed, over all slots"),
@@ -311,6 +312,9 @@ class MeshJoin(Kernel):
 
     def _meet(self, page: Page) -> Iterator[Emission]:
         organised = self._window.organised
+        if not organised.may_meet(page):
+            self._counts["pages_skipped"] += 1
+            return
         self._note(self._condition.page_bytes(page))
         for page_rows, window_rows in organised.pairs(
             self._reader, page, self._window.first_live, self._slice_rows(page)

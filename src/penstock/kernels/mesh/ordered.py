@@ -15,20 +15,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
-from pyarrow import types as pt
 
 from penstock.errors import BadOption, PenstockError, PlanError, PredicateFailed, UnknownColumn, UnsupportedType
 from penstock.kernels.mesh.condition import FAILED, Condition, Organised, Waiting, type_fault
 from penstock.kernels.mesh.index import I32, I64
 from penstock.tables.base import Page, PageReader, Table
-from penstock.tables.keys import column_kind, joinable
+from penstock.tables.keys import column_kind
+from penstock.tables.numbers import ORDERED, numbers
 
 Numbers = npt.NDArray[Any]
 Distance = int | float | timedelta
+#: The smallest and the largest value of the stream that a page may have a partner for.
+Ends = tuple[int | float, int | float]
 #: Given the key columns of a page: for each of its rows, where its run in the order of the window begins and ends.
 Runs = Callable[[pa.RecordBatch, Numbers], tuple[I32, I32]]
-
-_COMPARABLE = ("integer", "float", "date", "timestamp", "timestamp_ntz")
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,15 @@ class Band(Condition):
         below, above = _distance(self.below), _distance(self.above)
 
         def runs(keys: pa.RecordBatch, values: Numbers) -> tuple[I32, I32]:
-            key, able = _values(keys.column(0))
+            key, able = numbers(keys.column(0))
             low, high = _shifted(key, -above), _shifted(key, below)
             return _between(values, low, high, able)
 
-        return _Ordered(waiting, self.column, runs)
+        def ends(page: Page) -> Ends | None:
+            span = page.spans[0] if page.spans else None
+            return None if span is None else (_moved(span[0], -above), _moved(span[1], below))
+
+        return _Ordered(waiting, self.column, runs, ends)
 
     def page_bytes(self, page: Page) -> int:
         """The key, what it is compared with, and the runs."""
@@ -120,10 +124,14 @@ class Range(Condition):
         """In the order of the column."""
 
         def runs(keys: pa.RecordBatch, values: Numbers) -> tuple[I32, I32]:
-            (low, some), (high, others) = (_values(column) for column in keys.columns)
+            (low, some), (high, others) = (numbers(column) for column in keys.columns)
             return _between(values, low, high, some & others)
 
-        return _Ordered(waiting, self.column, runs)
+        def ends(page: Page) -> Ends | None:
+            low, high = page.spans or (None, None)
+            return None if low is None or high is None else (low[0], high[1])
+
+        return _Ordered(waiting, self.column, runs, ends)
 
     def page_bytes(self, page: Page) -> int:
         """Both ends, and the runs."""
@@ -204,12 +212,20 @@ _CANDIDATES = 65_536
 class _Ordered(Organised):
     """Numbers of waiting rows in the order of one column."""
 
-    def __init__(self, waiting: Waiting, column: str, runs: Runs) -> None:
-        values = np.concatenate([_values(piece.column(column))[0] for _, piece in waiting.parts()])
+    def __init__(self, waiting: Waiting, column: str, runs: Runs, ends: Callable[[Page], Ends | None]) -> None:
+        values = np.concatenate([numbers(piece.column(column))[0] for _, piece in waiting.parts()])
         order = np.argsort(values, kind="stable")
         self._order: I32 = order.astype(np.int32)
         self._values = values[order]
         self._runs = runs
+        self._ends = ends
+
+    def may_meet(self, page: Page) -> bool:
+        ends = self._ends(page)
+        if ends is None:
+            return True
+        first, last = np.searchsorted(self._values, ends[0], "left"), np.searchsorted(self._values, ends[1], "right")
+        return bool(first < last)
 
     def pairs(self, reader: PageReader, page: Page, first_live: int, size: int) -> Iterator[tuple[I64, I64]]:
         begins, ends = self._runs(reader.keys(page), self._values)
@@ -314,19 +330,6 @@ def _between(values: Numbers, low: Numbers, high: Numbers, able: npt.NDArray[np.
     return begins, ends
 
 
-def _values(column: pa.Array) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """A column as numbers that are ordered as its values are, and which of them are values at all."""
-    able = joinable([column])
-    if pt.is_floating(column.type):
-        plain = column.cast(pa.float64())
-    else:
-        plain = column.cast(pa.int32()).cast(pa.int64()) if pt.is_date32(column.type) else column.cast(pa.int64())
-    if plain.null_count:
-        plain = plain.fill_null(0)
-    mask = np.ones(len(column), np.bool_) if able is None else able
-    return plain.to_numpy(zero_copy_only=False), mask
-
-
 def _shifted(values: Numbers, by: int | float) -> Numbers:
     """The values moved, as far as there are numbers."""
     if values.dtype == np.float64:
@@ -334,6 +337,10 @@ def _shifted(values: Numbers, by: int | float) -> Numbers:
     ends = np.iinfo(np.int64)
     step = int(np.clip(int(by), ends.min + 1, ends.max))
     return (np.minimum(values, ends.max - step) if step > 0 else np.maximum(values, ends.min - step)) + step
+
+
+def _moved(value: int, by: int | float) -> int:
+    return int(_shifted(np.array([value]), by)[0])
 
 
 def _distance(value: Distance) -> int | float:
@@ -355,7 +362,7 @@ def _distance_fault(side: str, value: Distance, kind: str) -> PenstockError | No
 
 def _order_faults(stream: pa.Schema, column: str, table: Table, key: tuple[str, ...]) -> list[PenstockError]:
     found = [fault for name in key if (fault := type_fault(stream, column, table, name)) is not None]
-    if not found and column_kind(stream, column, "The stream") not in _COMPARABLE:
+    if not found and column_kind(stream, column, "The stream") not in ORDERED:
         kind = column_kind(stream, column, "The stream")
         found.append(
             UnsupportedType(
