@@ -68,3 +68,11 @@ def test_total_by_minute(tmp_path):
     expected = sum(q * p for q, p in zip(joined["quantity"].to_pylist(), joined["price"].to_pylist(), strict=True))
     assert len(totals) == 5
     assert sum(amount for _, amount in totals) == pytest.approx(expected)
+
+
+@pytest.mark.spark
+def test_what_the_table_lacks(tmp_path):
+    found = runpy.run_path(str(ROOT / "examples" / "what_the_table_lacks.py"))["main"](tmp_path)
+    assert found["new customers"]["customer"].to_pylist() == ["Grace", "Edith"]
+    assert found["known customers"]["order_id"].to_pylist() == [1, 3]
+    assert found["priced orders"]["price"].to_pylist() == [40.0, 40.0, 45.0, None]
