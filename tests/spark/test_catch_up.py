@@ -497,6 +497,20 @@ def test_results_that_were_moved_and_those_that_are_gone(desk: Desk, shed: Shed)
     is_join(desk, shed, rows, "moved")
 
 
+def test_results_that_were_put_back_are_brought_up_to_date(desk: Desk, shed: Shed):
+    rows = products()
+    table = desk.table(rows, "product_id")
+    shed.add(orders())
+    catch(desk, table)
+    shutil.copytree(desk.folder / "out", desk.folder / "copy")
+    shed.add(orders(first=1000))
+    catch(desk, table)
+    shutil.rmtree(desk.folder / "out")
+    (desk.folder / "copy").rename(desk.folder / "out")
+    assert catch(desk, table).rows == 400
+    is_join(desk, shed, rows)
+
+
 def test_archive_that_was_put_back(desk: Desk, shed: Shed):
     table = desk.table(products(), "product_id")
     shed.add(orders())
