@@ -423,6 +423,24 @@ def test_archive_file_that_is_gone_cut_or_foreign(desk: Desk, shed: Shed):
     is_join(desk, shed, rows)
 
 
+def test_own_files_that_are_cut_are_named(desk: Desk, shed: Shed):
+    rows = products()
+    table = desk.table(rows, "product_id")
+    shed.add(orders())
+    catch(desk, table)
+    shed.add(orders(first=1000))
+    kept = [path for name in ("archive", "out") for path in sorted((desk.folder / name / "_penstock").rglob("*.json"))]
+    assert len(kept) == 6
+    for path in kept:
+        whole = path.read_text()
+        path.write_text(whole[: len(whole) // 2])
+        with pytest.raises(SinkDamaged, match=path.name):
+            catch(desk, table)
+        path.write_text(whole)
+    assert catch(desk, table).rows == 400
+    is_join(desk, shed, rows)
+
+
 def test_not_an_archive(desk: Desk, shed: Shed):
     table = desk.table(products(), "product_id")
     for path in (desk.folder / "nowhere", desk.folder / "table"):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import pyarrow as pa
 
 from penstock.errors import BadOption, PlanError, UnsupportedType
+from penstock.kernels.mesh.meshjoin import How as How
 from penstock.tables.base import Table
 from penstock.tables.keys import check_key_types
-
-How = Literal["inner", "left", "semi", "anti"]
 
 #: The last column of an archive, which says why a row was shed.
 REASON = "_reason"
