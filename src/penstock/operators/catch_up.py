@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadOption
-from penstock.plan.catch_up import How, check_how
+from penstock.plan.catch_up import check_how
 from penstock.spark.archive import Archive
 from penstock.spark.catch_up import CaughtUp, run_catch_up
 from penstock.tables.base import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.kernels.mesh.meshjoin import How
 
 
 def catch_up(
