@@ -41,7 +41,7 @@ def recording(place: Path) -> Iterator[None]:
 
     with (
         mock.patch.object(runtime, "packer", _profiled("pack", runtime.packer, place)),
-        mock.patch.object(runtime, "Host", _profiled_host(runtime.Host, place)),
+        mock.patch.object(runtime, "Processor", _profiled_host(runtime.Processor, place)),
         mock.patch.object(flow, "unpacker", _profiled("unpack", flow.unpacker, place)),
         mock.patch.object(flow, "file_writer", _profiled("write", flow.file_writer, place)),
     ):

@@ -51,3 +51,13 @@ def test_no_pyspark_and_no_pandas(root):
 
 def test_the_check_would_see_them():
     assert load("pandas.api.types")["heavy"] == ["pandas"]
+
+
+def test_what_spark_loads_to_learn_the_names_of_states_is_light():
+    """Spark unpickles the processor in a new process whenever a query starts."""
+    program = (
+        "import sys, penstock.spark.processor; "
+        "print([m for m in ('pandas', 'numba', 'pyarrow', 'penstock.spark.host') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

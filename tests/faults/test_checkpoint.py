@@ -111,7 +111,7 @@ def test_second_query_is_refused_while_the_first_runs(spark: SparkSession, shop:
 def test_other_slots_or_key_are_refused_with_what_differs(spark: SparkSession, shop: Workshop) -> None:
     with pytest.raises(CheckpointMismatch, match="slots was '2' and is now '3'"):
         shop.begin(spark, slots=3)
-    with pytest.raises(CheckpointMismatch, match="on was 'product_id' and is now 'order_id'"):
+    with pytest.raises(CheckpointMismatch, match="on was 'product_id = product_id' and is now 'order_id = product_id'"):
         shop.begin(spark, on="order_id")
 
 

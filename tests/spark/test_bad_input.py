@@ -89,7 +89,7 @@ class TestCheckpoint:
             start(desk, self.flow(desk, products, slots=3, on="order_id"))
         text = str(caught.value)
         assert "slots was '2' and is now '3'" in text
-        assert "on was 'product_id' and is now 'order_id'" in text
+        assert "on was 'product_id = product_id' and is now 'order_id = product_id'" in text
         assert "new checkpoint directory" in text
 
     def test_of_a_different_version_is_refused(self, desk: Desk, products):
@@ -142,5 +142,5 @@ def test_a_checkpoint_of_another_plan_is_also_refused_behind_sparks_own_sink(des
         desk.run(other, "parquet")
     found = cause(caught.value)
     assert isinstance(found, CheckpointMismatch)
-    assert "on was 'product_id' and is now 'order_id'" in str(found)
+    assert "on was 'product_id = product_id' and is now 'order_id = product_id'" in str(found)
     assert desk.written(first).num_rows == 2

@@ -20,8 +20,9 @@ from penstock.errors import CheckpointMismatch, StateDamaged
 from penstock.plan.join_table import JoinTablePlan
 from penstock.spark import host as hosting
 from penstock.spark.chunks import ChunkCache
-from penstock.spark.host import METRICS, NUMBERS, Host
+from penstock.spark.host import METRICS, NUMBERS, reports_of
 from penstock.spark.outbox import Outbox, Parcel, unwrap
+from penstock.spark.processor import Processor
 from penstock.testing import assert_same_rows
 
 STREAM = pa.schema([("id", pa.int64()), ("k", pa.int64())])
@@ -88,7 +89,7 @@ class Spark:
     def run(self, rows, *, lose=False, frames=1_000):
         """One micro-batch; `lose` it after that many frames, with what it stored."""
         shelf = copy.deepcopy(self.committed)
-        host = Host(self.plan, ids=(77,))
+        host = Processor(self.plan, ids=(77,))
         host.init(Handle(shelf))
         if rows is None:
             out = host.handleExpiredTimer((77,), None, None)
@@ -104,7 +105,8 @@ class Spark:
         found = pd.concat(got)
         sent = found[found.channel == "results"][list(Parcel._fields)].itertuples(index=False, name=None)
         blobs = [batch for parcel in sent for batch in unwrap(Parcel(*parcel), self.results)]
-        numbers = dict(zip(host.numbers, found[found.channel == METRICS].iloc[-1][NUMBERS], strict=True))
+        names = [metric.name for metric in reports_of(self.plan)]
+        numbers = dict(zip(names, found[found.channel == METRICS].iloc[-1][NUMBERS], strict=True))
         return pa.Table.from_batches(blobs, schema=self.results), numbers
 
     @property
@@ -230,7 +232,7 @@ def test_state_of_another_plan_or_version_is_refused(spark, monkeypatch):
     spark.run(rows_of(0))
     ours = spark.plan
     spark.plan = JoinTablePlan.checked(STREAM, ours.table, on=("id",), memory="16MB", slots=1)
-    with pytest.raises(CheckpointMismatch, match="on was 'k' and is now 'id'"):
+    with pytest.raises(CheckpointMismatch, match="on was 'k = k' and is now 'id = k'"):
         spark.run(rows_of(50))
     spark.plan = ours
     monkeypatch.setattr(hosting, "STATE_FORMAT", 2)

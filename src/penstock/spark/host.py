@@ -1,4 +1,4 @@
-"""The processor that hosts kernels inside Spark: wakes the slot's kernel, steps it, stores what changed.
+"""Hosts kernels inside Spark: wakes the slot's kernel, steps it, stores what changed.
 
 Exactly once comes from Spark: a slot's state is committed with its micro-batch or not at all. A kernel that is still
 alive in this worker is used only if its token equals the stored one, which is drawn anew at every store, so a kernel
@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from penstock.errors import CheckpointMismatch, StateDamaged
 from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Emission, Kernel, Metric, Portion
@@ -30,7 +28,7 @@ from penstock.spark.outbox import PARCEL, Outbox, Parcel
 from penstock.spark.wire import ASIDE, EVENT_TIME, batch_number, clock_of, from_blob
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+    from penstock.spark.processor import Processor
 
 METRICS = "_metrics"
 #: The column with the numbers of a step, in the order of `reports_of`.
@@ -115,81 +113,53 @@ def _keep_alive(key: tuple[str, int], token: str, kernel: Kernel) -> None:
             del _live[old]
 
 
-class Host(StatefulProcessor):
-    """Runs the kernels of a plan, one for each slot."""
+def step(spark: Processor, slot: int, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """One micro-batch of one slot."""
+    run = _Run(spark, slot)
+    began = time.perf_counter()
+    watermark = run.watermark()
+    batch = Batch(run.portions(rows), watermark)
+    for emission in run.kernel.step(batch, _now()):
+        yield from run.send(emission)
+    run.store()
+    yield run.report(time.perf_counter() - began)
 
-    def __init__(self, plan: Plan, ids: tuple[int, ...]) -> None:
-        self._plan = plan
-        self._ids = ids
-        self._identity = dict(plan.identity())
-        #: The names of the numbers that every step reports, in their order.
-        self.numbers = [metric.name for metric in reports_of(plan)]
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called by Spark at the start of each task."""
-        self._handle = handle
-        self._head = handle.getValueState("head", "body binary")
-        self._chunks = handle.getMapState("chunks", "name string", "blob binary")
-        context = TaskContext.get()
-        self._query = (context.getLocalProperty("sql.streaming.queryId") if context else None) or "none"
-
-    def handleInputRows(
-        self,
-        key: Any,
-        rows: Iterator[pd.DataFrame],
-        timerValues: TimerValues,
-    ) -> Iterator[pd.DataFrame]:
-        """One micro-batch of one slot."""
-        run = _Run(self, self._ids.index(key[0]))
-        began = time.perf_counter()
-        watermark = run.watermark()
-        batch = Batch(run.portions(rows), watermark)
-        for emission in run.kernel.step(batch, _now()):
-            yield from run.send(emission)
-        run.store()
-        yield run.report(time.perf_counter() - began)
-
-    def handleExpiredTimer(
-        self,
-        key: Any,
-        timerValues: TimerValues,
-        expiredTimerInfo: ExpiredTimerInfo,
-    ) -> Iterator[pd.DataFrame]:
-        """No rows came for the slot since its last step: it finishes what is pending."""
-        run = _Run(self, self._ids.index(key[0]))
-        began = time.perf_counter()
-        run.stored.timer = None
-        for emission in run.kernel.tick(_now(), run.watermark()):
-            yield from run.send(emission)
-        run.store()
-        yield run.report(time.perf_counter() - began)
-
-    def close(self) -> None:
-        """Nothing to let go: what is kept, is kept for the next task of this worker."""
+def tick(spark: Processor, slot: int) -> Iterator[pd.DataFrame]:
+    """No rows came for the slot since its last step: it finishes what is pending."""
+    run = _Run(spark, slot)
+    began = time.perf_counter()
+    run.stored.timer = None
+    for emission in run.kernel.tick(_now(), run.watermark()):
+        yield from run.send(emission)
+    run.store()
+    yield run.report(time.perf_counter() - began)
 
 
 class _Run:
     """One step of one slot: its state as stored, its kernel, and what goes back."""
 
-    def __init__(self, host: Host, slot: int) -> None:
-        self._host = host
+    def __init__(self, spark: Processor, slot: int) -> None:
+        self._spark = spark
         self._slot = slot
-        self._cache = ChunkCache.here(host._query, slot)
+        self._identity = dict(spark.plan.identity())
+        self._numbers = [metric.name for metric in reports_of(spark.plan)]
+        self._cache = ChunkCache.here(spark.query, slot)
         self._restored = 0
         self._written = 0
         self._malformed = 0
-        self._outbox = Outbox.here(host._query, slot)
+        self._outbox = Outbox.here(spark.query, slot)
         self._parcels: list[Parcel] = []
-        body = host._head.get()
-        self.stored = Stored.from_bytes(body[0], host._identity) if body else Stored()
+        body = spark.head.get()
+        self.stored = Stored.from_bytes(body[0], self._identity) if body else Stored()
         self.kernel = self._wake()
 
     def _wake(self) -> Kernel:
         # Taken out while it steps: if the task fails, what is left of the kernel must not be found again.
-        token, kernel = _live.pop((self._host._query, self._slot), ("", None))
+        token, kernel = _live.pop((self._spark.query, self._slot), ("", None))
         if kernel is not None and token == self.stored.token:
             return kernel
-        kernel = self._host._plan.make(self._slot)
+        kernel = self._spark.plan.make(self._slot)
         if self.stored.epoch:
             crash_point("in-restore")
             chunks = {name: self._read(name, entry) for name, entry in self.stored.chunks.items()}
@@ -201,7 +171,7 @@ class _Run:
         cached = self._cache.get(name, entry)
         if cached is not None:
             return cached
-        value = self._host._chunks.getValue((name,))
+        value = self._spark.chunks.getValue((name,))
         blob = pa.py_buffer(value[0]) if value else None
         if blob is None or entry_of(blob) != entry:
             raise StateDamaged(
@@ -214,7 +184,7 @@ class _Run:
 
     def portions(self, rows: Iterator[pd.DataFrame]) -> Iterator[Portion]:
         """The micro-batch as the kernel sees it."""
-        sides = self._host._plan.sides
+        sides = self._spark.plan.sides
         for frame in rows:
             for side, blob in zip(frame["side"], frame["blob"], strict=True):
                 if side <= EVENT_TIME:
@@ -230,7 +200,7 @@ class _Run:
 
     def watermark(self) -> int | None:
         """As of the batches stored so far."""
-        timed = [(str(n), side) for n, side in enumerate(self._host._plan.sides) if side.event_time is not None]
+        timed = [(str(n), side) for n, side in enumerate(self._spark.plan.sides) if side.event_time is not None]
         if not timed or any(number not in self.stored.event_max for number, _ in timed):
             return None
         return min(self.stored.event_max[number] - side.lateness for number, side in timed)
@@ -240,11 +210,11 @@ class _Run:
         changes = self.kernel.changes()
         stored = self.stored
         for name in changes.gone:
-            self._host._chunks.removeKey((name,))
+            self._spark.chunks.removeKey((name,))
             del stored.chunks[name]
         for name, blob in changes.new.items():
             entry = entry_of(blob)
-            self._host._chunks.updateValue((name,), (blob.to_pybytes(),))
+            self._spark.chunks.updateValue((name,), (blob.to_pybytes(),))
             self._cache.put(name, entry, blob)
             stored.chunks[name] = entry
             self._written += entry.size
@@ -253,20 +223,20 @@ class _Run:
         stored.epoch += 1
         stored.token = uuid.uuid4().hex
         stored.kernel = self.kernel.head().hex()
-        self._host._head.update((stored.to_bytes(self._host._identity),))
+        self._spark.head.update((stored.to_bytes(self._identity),))
         if changes.gone or changes.new:
             self._cache.keep_only(stored.chunks)
-        _keep_alive((self._host._query, self._slot), stored.token, self.kernel)
+        _keep_alive((self._spark.query, self._slot), stored.token, self.kernel)
         crash_point("after-store")
 
     def _set_timer(self) -> None:
         # Fires in the next micro-batch unless this slot gets rows in it, which then delete it first.
         if self.stored.timer is not None:
-            self._host._handle.deleteTimer(self.stored.timer)
+            self._spark.handle.deleteTimer(self.stored.timer)
             self.stored.timer = None
         if self.kernel.pending():
             self.stored.timer = clock_of(batch_number()) - 500
-            self._host._handle.registerTimer(self.stored.timer)
+            self._spark.handle.registerTimer(self.stored.timer)
 
     def send(self, emission: Emission) -> Iterator[pd.DataFrame]:
         """Rows on their way out."""
@@ -277,7 +247,7 @@ class _Run:
         """A message to the operator that follows; the numbers of the step are a row of their own."""
         out: list[tuple[Any, ...]] = [(*parcel, None) for parcel in parcels]
         if numbers is not None:
-            out.append((METRICS, None, None, [float(numbers[name]) for name in self._host.numbers]))
+            out.append((METRICS, None, None, [float(numbers[name]) for name in self._numbers]))
         # Columns made of objects, so that pandas need not look for dates in them.
         columns = zip((*Parcel._fields, NUMBERS), zip(*out, strict=True), strict=True)
         return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns})

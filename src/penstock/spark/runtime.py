@@ -10,7 +10,8 @@ from pyspark.sql import functions as fn
 from penstock.errors import PlanError
 from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA
 from penstock.spark.flow import Flow
-from penstock.spark.host import NUMBERS, OUTPUT, Host, reports_of
+from penstock.spark.host import NUMBERS, OUTPUT, reports_of
+from penstock.spark.processor import Processor
 from penstock.spark.session import check_session
 from penstock.spark.slots import spread
 from penstock.spark.watermarks import without_watermark
@@ -46,7 +47,7 @@ def run(plan: Plan, inputs: Sequence[DataFrame]) -> Flow:
     out = (
         packed.withWatermark("at", "0 seconds")
         .groupBy("slot")
-        .transformWithStateInPandas(Host(plan, ids), OUTPUT, "Append", "EventTime")
+        .transformWithStateInPandas(Processor(plan, ids), OUTPUT, "Append", "EventTime")
     )
     flow = Flow(spark, plan, dict(plan.channels) | {SET_ASIDE: SET_ASIDE_SCHEMA})
     flow._out = out.observe(flow.id, *(_observed(*each) for each in enumerate(reports_of(plan))))

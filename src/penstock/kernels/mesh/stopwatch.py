@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -205,7 +205,8 @@ def _some(pages: Sequence[Page], rows: int) -> list[Page]:
     whole = [page for page in pages if page.rows >= _WHOLE * largest]
     count = int(np.clip(rows / largest, min(2, len(whole)), min(_SCAN_PAGES, len(whole))))
     first = (len(whole) - count) // 2
-    return whole[first : first + count]
+    # Nothing is known of them before they are read, so that none is skipped.
+    return [replace(page, hashes=None, spans=()) for page in whole[first : first + count]]
 
 
 def typical(times: Sequence[float]) -> float:
