@@ -143,4 +143,5 @@ def test_a_checkpoint_of_another_plan_is_also_refused_behind_sparks_own_sink(des
     found = cause(caught.value)
     assert isinstance(found, CheckpointMismatch)
     assert "on was 'product_id = product_id' and is now 'order_id = product_id'" in str(found)
-    assert desk.written(first).num_rows == 2
+    # As Spark reads what its sink has committed: an attempt that failed may leave an empty file.
+    assert desk.spark.read.parquet(str(desk.folder / "out")).count() == 2

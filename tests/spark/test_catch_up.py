@@ -346,6 +346,7 @@ def command(desk: Desk, crash: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_command_tells_what_it_did(desk: Desk, shed: Shed):
     rows = products()
     desk.table(rows, "product_id")

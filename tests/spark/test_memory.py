@@ -124,7 +124,7 @@ def weigh(spark, folder, budget: int, over, rows: int, count: int, kind: str) ->
     return scales.growth
 
 
-@pytest.mark.parametrize("layout", ["parquet", "prepared"])
+@pytest.mark.parametrize("layout", ["parquet", pytest.param("prepared", marks=pytest.mark.slow)])
 def test_workers_stay_within_a_small_budget(spark, tmp_path, layout):
     """8 MB over a table of 200 MB; half of the rows have one key, the others any."""
     budget = 8 * MB

@@ -57,7 +57,8 @@ class Running:
         """Wait for the numbers of the last micro-batch: Spark tells them by a thread of its own, a little later."""
         last = self.query.lastProgress
         until = time.monotonic() + patience
-        while last is not None and time.monotonic() < until:
+        # A report without them is of a look for input that found none.
+        while last is not None and self.flow.id in last["observedMetrics"] and time.monotonic() < until:
             heard = self.flow.history()
             if heard and heard[-1]["batch"] >= last["batchId"]:
                 return
