@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.kernels.mesh.as_of import AsOf
 from penstock.kernels.mesh.condition import Equal
-from penstock.kernels.mesh.ordered import Band, Distance, Range, Where
+from penstock.kernels.mesh.ordered import MOST_CANDIDATES, Band, Distance, Range, Where
 
 
 def as_of(on: str | Sequence[str], *, time: str, since: str, until: str) -> AsOf:
@@ -48,7 +48,7 @@ def where(
     predicate: Callable[[pa.RecordBatch, pa.RecordBatch], Any],
     *,
     on: str | Sequence[str],
-    candidates: int = 65_536,
+    candidates: int = MOST_CANDIDATES,
     on_error: Literal["stop", "set_aside"] = "stop",
 ) -> Where:
     """Whatever a function says.

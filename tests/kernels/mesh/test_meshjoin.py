@@ -281,3 +281,23 @@ def test_pages_of_a_band_and_a_range_are_skipped_too(tmp_path):
         assert host.kernel.metrics()["pages_skipped"] == 19
         judge = duckdb.sql(f"SELECT s.*, r.* FROM stream s JOIN rows r ON {want}").to_arrow_table()
         assert_same_rows(host.results()[RESULTS], judge)
+
+
+def test_a_band_of_floats_ends_where_the_sum_does(tmp_path):
+    """`k - 0.1 <= low` and `k <= low + 0.1` are not the same for floats; the condition is the first."""
+    tenths = np.round(np.arange(-300, 300) * 0.1, 1)
+    rows = pa.table({"low": tenths, "n": np.arange(600)})
+    (tmp_path / "t").mkdir()
+    pq.write_table(rows, tmp_path / "t" / "a.parquet", row_group_size=100)
+    over = table(tmp_path / "t", key="low")
+    stream = pa.table({"id": np.arange(600), "k": tenths})
+    condition = band("k", below=0.1, above=0.3)
+    budget = least_budget(over.pages, condition) + (1 << 20)
+    host = Host(lambda: MeshJoin(stream.schema, over, on=condition, budget=budget))
+    host.step(stream)
+    host.drain()
+    low, k = tenths[None, :], tenths[:, None]
+    assert np.any((k - 0.1 <= low) != (k <= low + 0.1)), "a case where it matters"
+    assert host.rows[RESULTS] == np.count_nonzero((k - 0.1 <= low) & (low <= k + 0.3))
+    judge = "SELECT s.*, r.* FROM stream s JOIN rows r ON low BETWEEN k - 0.1::DOUBLE AND k + 0.3::DOUBLE"
+    assert_same_rows(host.results()[RESULTS], duckdb.sql(judge).to_arrow_table())

@@ -31,7 +31,6 @@ class AsOf(Condition):
     until: str
 
     row_bytes = BYTES_PER_ROW
-    confirms = True
 
     @property
     def on(self) -> tuple[str, ...]:  # type: ignore[override]

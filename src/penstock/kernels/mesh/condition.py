@@ -67,8 +67,6 @@ class Condition(ABC):
     on: tuple[str, ...]
     #: Bytes of organisation for each waiting row at the most, also while it is being built.
     row_bytes: int
-    #: Whether pairs are candidates, to be confirmed by `holds`.
-    confirms: bool = False
     #: Whether it needs to know the flags of rows.
     flags: bool = False
 
@@ -98,13 +96,13 @@ class Condition(ABC):
     def organise(self, waiting: Waiting) -> Organised:
         """The rows of the window, organised for it."""
 
+    def asks(self, table: Table) -> tuple[str, ...]:
+        """The table's columns by which `holds` confirms pairs; none where what is found are partners already."""
+        return ()
+
     def holds(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Mask:
         """Which of the pairs belong together, from columns `on` of one side and columns `asks` of the other."""
-        raise NotImplementedError
-
-    def asks(self, table: Table) -> tuple[str, ...]:
-        """The table's columns that `holds` looks at."""
-        return table.key
+        return np.ones(rows.num_rows, np.bool_)
 
     def page_bytes(self, page: Page) -> int:
         """Bytes held at the most while a page is met, beside the window and results."""
@@ -123,7 +121,6 @@ class Equal(Condition):
     hashes: tuple[int, int] = (0, 1 << 64)
 
     row_bytes = BYTES_PER_ROW
-    confirms = True
 
     def faults(self, stream: pa.Schema, table: Table) -> list[PenstockError]:
         """Columns that are missing or of another kind than the key's."""
@@ -168,6 +165,10 @@ class Equal(Condition):
             return (min(ends), max(ends)) if ends else None
 
         return _Hashed(build(hashed(), hashed(), waiting.size, *self.hashes), span)
+
+    def asks(self, table: Table) -> tuple[str, ...]:
+        """The key: candidates have the same bits of a hash."""
+        return table.key
 
     def holds(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Mask:
         """Compare the keys themselves."""

@@ -347,7 +347,7 @@ class MeshJoin(Kernel):
 
     def _find(self, page: Page, page_rows: I64, window_rows: I64) -> Iterator[Emission]:
         """Note which rows have a partner, whatever it holds; of a semi-join, they leave at once."""
-        if self._condition.confirms:
+        if self._asks:
             rows = self._window.take(window_rows, self._condition.on)
             window_rows = window_rows[self._condition.holds(rows, self._asked(page, page_rows))]
         fresh = self._window.flag(window_rows, MET)
@@ -367,7 +367,7 @@ class MeshJoin(Kernel):
         rows = self._window.take(window_rows)
         columns = [*rows.columns, *(partners.column(name) for name in self._carried)]
         joined = pa.RecordBatch.from_arrays(columns, schema=self.channels[RESULTS])
-        if self._condition.confirms:
+        if self._asks:
             same = self._condition.holds(rows.select(list(self._condition.on)), partners.select(self._asks))
             if not same.all():
                 joined, window_rows = joined.filter(pa.array(same)), window_rows[same]

@@ -6,7 +6,8 @@ simply all of it for a predicate, which then decides pair by pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -25,10 +26,8 @@ from penstock.tables.numbers import ORDERED, numbers
 
 Numbers = npt.NDArray[Any]
 Distance = int | float | timedelta
-#: The smallest and the largest value of the stream that a page may have a partner for.
-Ends = tuple[int | float, int | float]
-#: Given the key columns of a page: for each of its rows, where its run in the order of the window begins and ends.
-Runs = Callable[[pa.RecordBatch, Numbers], tuple[I32, I32]]
+#: Pairs that a predicate is asked about at once, at the most.
+MOST_CANDIDATES = 65_536
 
 
 @dataclass(frozen=True)
@@ -67,22 +66,11 @@ class Band(Condition):
         return found
 
     def organise(self, waiting: Waiting) -> Organised:
-        """In the order of the column."""
-        below, above = _distance(self.below), _distance(self.above)
-
-        def runs(keys: pa.RecordBatch, values: Numbers) -> tuple[I32, I32]:
-            key, able = numbers(keys.column(0))
-            low, high = _shifted(key, -above), _shifted(key, below)
-            return _between(values, low, high, able)
-
-        def ends(page: Page) -> Ends | None:
-            span = page.spans[0] if page.spans else None
-            return None if span is None else (_moved(span[0], -above), _moved(span[1], below))
-
-        return _Ordered(waiting, self.column, runs, ends)
+        """In the order of the column: a key has as partners the values whose band it lies in."""
+        return _Ordered(waiting, self.column, _distance(self.below), _distance(self.above))
 
     def page_bytes(self, page: Page) -> int:
-        """The key, what it is compared with, and the runs."""
+        """The key and the runs."""
         return page.hash_bytes + 40 * page.rows
 
     def describe(self, key: tuple[str, ...]) -> str:
@@ -122,16 +110,7 @@ class Range(Condition):
 
     def organise(self, waiting: Waiting) -> Organised:
         """In the order of the column."""
-
-        def runs(keys: pa.RecordBatch, values: Numbers) -> tuple[I32, I32]:
-            (low, some), (high, others) = (numbers(column) for column in keys.columns)
-            return _between(values, low, high, some & others)
-
-        def ends(page: Page) -> Ends | None:
-            low, high = page.spans or (None, None)
-            return None if low is None or high is None else (low[0], high[1])
-
-        return _Ordered(waiting, self.column, runs, ends)
+        return _Ordered(waiting, self.column)
 
     def page_bytes(self, page: Page) -> int:
         """Both ends, and the runs."""
@@ -163,7 +142,7 @@ class Where(Condition):
     #: A function of two record batches that gives a truth value for each pair.
     predicate: Any
     on: tuple[str, ...]
-    candidates: int = 65_536
+    candidates: int = MOST_CANDIDATES
     on_error: str = "stop"
 
     row_bytes = 8
@@ -185,8 +164,10 @@ class Where(Condition):
             found.append(
                 BadOption(f"{self.predicate!r} cannot be called.", do="Give a function of two record batches.")
             )
-        if self.candidates < 1:
-            found.append(BadOption(f"candidates={self.candidates} is no number of pairs.", do="Give at least 1."))
+        if not 1 <= self.candidates <= MOST_CANDIDATES:
+            found.append(
+                BadOption(f"candidates={self.candidates} is not possible.", do=f"Give from 1 to {MOST_CANDIDATES:,}.")
+            )
         if self.on_error not in ("stop", "set_aside"):
             found.append(BadOption(f"on_error={self.on_error!r} is unknown.", do='Give "stop" or "set_aside".'))
         return found
@@ -198,37 +179,40 @@ class Where(Condition):
     def page_bytes(self, page: Page) -> int:
         """The key columns and two batches of candidates."""
         each = page.row_bytes // max(page.rows, 1)
-        return page.row_bytes + 16 * page.rows + min(self.candidates, _CANDIDATES) * (each + 32)
+        return page.row_bytes + 16 * page.rows + self.candidates * (each + 32)
 
     def describe(self, key: tuple[str, ...]) -> str:
         """The function's name."""
         return f"{getattr(self.predicate, '__name__', 'predicate')}({', '.join(self.on)}; {', '.join(key)})"
 
 
-#: Candidates in one batch at the most, whatever was asked for.
-_CANDIDATES = 65_536
-
-
 class _Ordered(Organised):
-    """Numbers of waiting rows in the order of one column."""
+    """Waiting rows in the order of one column, each reaching from `value - below` to `value + above`.
 
-    def __init__(self, waiting: Waiting, column: str, runs: Runs, ends: Callable[[Page], Ends | None]) -> None:
+    A row of the table has one key, or two that are the ends of a range; its partners reach it. Rounding keeps the order
+    of numbers, so both ends of all reaches ascend with the values, and a partner is just what the condition says.
+    """
+
+    def __init__(self, waiting: Waiting, column: str, below: float = 0, above: float = 0) -> None:
         values = np.concatenate([numbers(piece.column(column))[0] for _, piece in waiting.parts()])
         order = np.argsort(values, kind="stable")
         self._order: I32 = order.astype(np.int32)
-        self._values = values[order]
-        self._runs = runs
-        self._ends = ends
+        values = values[order]
+        self._from = _shifted(values, -below) if below else values
+        self._to = _shifted(values, above) if above else values
 
     def may_meet(self, page: Page) -> bool:
-        ends = self._ends(page)
-        if ends is None:
+        low, high = (page.spans[0], page.spans[-1]) if page.spans else (None, None)
+        if low is None or high is None:
             return True
-        first, last = np.searchsorted(self._values, ends[0], "left"), np.searchsorted(self._values, ends[1], "right")
-        return bool(first < last)
+        return bool(np.searchsorted(self._to, low[0], "left") < np.searchsorted(self._from, high[1], "right"))
 
     def pairs(self, reader: PageReader, page: Page, first_live: int, size: int) -> Iterator[tuple[I64, I64]]:
-        begins, ends = self._runs(reader.keys(page), self._values)
+        keys = reader.keys(page)
+        (low, some), (high, others) = numbers(keys.column(0)), numbers(keys.column(keys.num_columns - 1))
+        begins = np.searchsorted(self._to, low, "left").astype(np.int32)
+        ends = np.searchsorted(self._from, high, "right").astype(np.int32)
+        ends[~(some & others)] = 0
         yield from _expand(begins, ends, self._order, first_live, size)
 
 
@@ -245,7 +229,7 @@ class _Tried(Organised):
         keys = reader.keys(page)
         begins = np.zeros(page.rows, np.int32)
         ends = np.full(page.rows, len(self._order), np.int32)
-        at_once = min(size, self._condition.candidates, _CANDIDATES)
+        at_once = min(size, self._condition.candidates)
         for page_rows, window_rows in _expand(begins, ends, self._order, first_live, at_once):
             live = self._able(window_rows)
             page_rows, window_rows = page_rows[live], window_rows[live]
@@ -323,13 +307,6 @@ def _fill(
     return found, begins.size, 0
 
 
-def _between(values: Numbers, low: Numbers, high: Numbers, able: npt.NDArray[np.bool_]) -> tuple[I32, I32]:
-    begins = np.searchsorted(values, low, side="left").astype(np.int32)
-    ends = np.searchsorted(values, high, side="right").astype(np.int32)
-    ends[~able] = 0
-    return begins, ends
-
-
 def _shifted(values: Numbers, by: int | float) -> Numbers:
     """The values moved, as far as there are numbers."""
     if values.dtype == np.float64:
@@ -337,10 +314,6 @@ def _shifted(values: Numbers, by: int | float) -> Numbers:
     ends = np.iinfo(np.int64)
     step = int(np.clip(int(by), ends.min + 1, ends.max))
     return (np.minimum(values, ends.max - step) if step > 0 else np.maximum(values, ends.min - step)) + step
-
-
-def _moved(value: int, by: int | float) -> int:
-    return int(_shifted(np.array([value]), by)[0])
 
 
 def _distance(value: Distance) -> int | float:
@@ -354,7 +327,7 @@ def _distance_fault(side: str, value: Distance, kind: str) -> PenstockError | No
     if kind.startswith("timestamp"):
         fits, want = isinstance(value, timedelta) or value == 0, "a timedelta"
     elif kind == "float":
-        fits, want = isinstance(value, (int, float)) and value == value, "a number"
+        fits, want = isinstance(value, (int, float)) and math.isfinite(value), "a finite number"
     else:
         fits, want = isinstance(value, int), "a whole number" + (" of days" if kind == "date" else "")
     return None if fits else BadOption(f"{side}={value!r} is no distance between {kind}s.", do=f"Give {want}.")
