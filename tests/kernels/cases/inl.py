@@ -20,13 +20,11 @@ from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Port
 from penstock.kernels.mesh.inl import SLICE_BYTES, IndexNestedLoops, least_budget
 from penstock.tables import table
 from penstock.tables.lmdb_index import LmdbIndex, build_index
-from penstock.testing import assert_same_rows
 from penstock.testing.conformance import Case, register, side_of
-from penstock.testing.strategies import KEY_KINDS, cuts, key_names, table_schema, tables
+from penstock.testing.strategies import KEY_KINDS, key_names, table_schema, tables
+from tests.kernels.cases.mesh import NARROW, WIDE, agree, arrivals, joined_rows
 
 CARRIED = pa.schema([("name", pa.string()), ("price", pa.decimal128(12, 2)), ("tags", pa.list_(pa.string()))])
-NARROW = pa.schema([("v", pa.int64())])
-WIDE = pa.schema([("v", pa.int64()), ("pad", pa.binary())])
 #: Some fit a slice many times, some twice, one not at all.
 PADS = [b"", b"x" * 5_000, b"y" * 120_000, b"!" * SLICE_BYTES]
 #: In memory where possible: hundreds of small files, each synced, and what is asked here is not about disks.
@@ -67,15 +65,6 @@ def plans(draw: DrawFn) -> IndexPlan:
     return IndexPlan(kind, draw(tables(kind, carried, max_rows=8)))
 
 
-@st.composite
-def arrivals(draw: DrawFn, kind: str, payload: pa.Schema) -> list[Portion]:
-    rows = draw(tables(kind, NARROW, max_rows=12))
-    if "pad" in payload.names:
-        pads = draw(st.lists(st.sampled_from(PADS), min_size=rows.num_rows, max_size=rows.num_rows))
-        rows = rows.append_column("pad", pa.array(pads, pa.binary()))
-    return [Portion(0, piece) for piece in draw(cuts(rows))]
-
-
 def twin(plan: IndexPlan, portions: Sequence[Portion], payload: pa.Schema) -> dict[str, pa.Table]:
     """Every row of the stream beside every row of the table with an equal key that is nowhere NULL."""
     names = key_names(plan.kind)
@@ -83,25 +72,19 @@ def twin(plan: IndexPlan, portions: Sequence[Portion], payload: pa.Schema) -> di
     ours = side_of(portions, 0, table_schema(plan.kind, payload)).to_pylist()
     keyed = [row for row in ours if all(row[n] is not None and row[n] == row[n] for n in names)]
     fits = [row for row in keyed if len(row.get("pad", b"")) < SLICE_BYTES]
-    joined = [
-        row | {field.name: partner[field.name] for field in carried}
-        for row in fits
-        for partner in plan.rows.to_pylist()
-        if all(row[n] == partner[n] for n in names)
-    ]
+    joined = joined_rows(
+        "inner",
+        fits,
+        plan.rows.to_pylist(),
+        lambda row, partner: all(row[n] == partner[n] for n in names),
+        [field.name for field in carried],
+    )
     aside = [{"reason": "", "source": "", "raw": str(row["v"])} for row in keyed if row not in fits]
     schema = pa.schema([*table_schema(plan.kind, payload), *carried])
     return {
         RESULTS: pa.Table.from_pylist(joined, schema=schema),
         SET_ASIDE: pa.Table.from_pylist(aside, schema=SET_ASIDE_SCHEMA),
     }
-
-
-def agree(plan: IndexPlan, got: dict[str, pa.Table], want: dict[str, pa.Table]) -> None:
-    """The same results; as many rows set aside, each with a reason."""
-    assert_same_rows(got[RESULTS], want[RESULTS])
-    assert got[SET_ASIDE].num_rows == want[SET_ASIDE].num_rows
-    assert all("larger than" in reason for reason in got[SET_ASIDE].column("reason").to_pylist())
 
 
 def case(name: str, payload: pa.Schema) -> None:
@@ -116,7 +99,7 @@ def case(name: str, payload: pa.Schema) -> None:
                 on=key_names(plan.kind),
                 budget=least_budget(plan.index),
             ),
-            inputs=lambda plan: arrivals(plan.kind, payload),
+            inputs=lambda plan: arrivals(plan.kind, payload, PADS),
             twin=lambda plan, portions: twin(plan, portions, payload),
             budget=lambda plan: least_budget(plan.index),
             agree=agree,

@@ -98,10 +98,10 @@ def budget(plan: MeshPlan) -> int:
 
 
 @st.composite
-def arrivals(draw: DrawFn, kind: str, payload: pa.Schema) -> list[Portion]:
+def arrivals(draw: DrawFn, kind: str, payload: pa.Schema, widths: Sequence[bytes] = PADS) -> list[Portion]:
     rows = draw(tables(kind, NARROW, max_rows=12))
     if "pad" in payload.names:
-        pads = draw(st.lists(st.sampled_from(PADS), min_size=rows.num_rows, max_size=rows.num_rows))
+        pads = draw(st.lists(st.sampled_from(widths), min_size=rows.num_rows, max_size=rows.num_rows))
         rows = rows.append_column("pad", pa.array(pads, pa.binary()))
     return [Portion(0, piece) for piece in draw(cuts(rows))]
 
@@ -145,7 +145,7 @@ def joined_rows(
     return out
 
 
-def agree(plan: MeshPlan, got: dict[str, pa.Table], want: dict[str, pa.Table]) -> None:
+def agree(plan: object, got: dict[str, pa.Table], want: dict[str, pa.Table]) -> None:
     """The same results; as many rows set aside, each with a reason."""
     assert_same_rows(got[RESULTS], want[RESULTS])
     assert got[SET_ASIDE].num_rows == want[SET_ASIDE].num_rows
