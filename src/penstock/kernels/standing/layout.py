@@ -1,0 +1,172 @@
+"""Queries in the order in which strategies walk them: group by group, and in each as a packed tree or as two sequences.
+
+A *layout* is built once and never changed; queries that go are marked elsewhere, queries that come wait in a small
+layout of their own. Its last region is that of the scattered queries, which belong to no group.
+
+Within a group all ranges across share a point, so one question settles what each of them is asked: does it begin at
+or before the nearest partner on the left of that point, or end at or after the nearest on the right? With ranges on
+both sides (a select-join) the group is a *packed tree* over (own range, range across): a node has the smallest
+beginnings and the largest ends below it. Without own ranges (a band join) it is two sequences, by beginning and by
+end, of which a prefix is the answer (003, §4.3.1).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from penstock.kernels.standing.search import F64, I32, I64
+
+#: Queries in a leaf, and children of a node.
+LEAF, FAN = 16, 8
+
+
+class Tree(NamedTuple):
+    """Ranges (own from, own to, across from, across to) in order, and boxes around them, each before its children.
+
+    From box `b` a walk goes on with `b + 1`, or with `skip[b]` to leave out all below it; a leaf has its ranges from
+    `first[b]` up to `last[b]`, a node between has none. Those of region `r` are from `roots[r]` up to `roots[r + 1]`.
+    """
+
+    ranges: F64
+    queries: I32
+    boxes: F64
+    skip: I32
+    first: I32
+    last: I32
+    roots: I32
+
+
+class Sequences(NamedTuple):
+    """Ranges across by where they begin, and again by where they end, last first, region by region."""
+
+    by_low: F64
+    low_high: F64
+    low_query: I32
+    by_high: F64
+    high_low: F64
+    high_query: I32
+
+
+class Layout(NamedTuple):
+    """`starts` is where each region begins; the last is the scattered one. `stabs` has one point for each other."""
+
+    starts: I64
+    stabs: F64
+    tree: Tree
+    sequences: Sequences
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        arrays = (self.starts, self.stabs, *self.tree, *self.sequences)
+        return sum(array.nbytes for array in arrays)
+
+    @property
+    def groups(self) -> int:
+        """Groups that have a stabbing point."""
+        return len(self.stabs)
+
+
+def bytes_per_query(own: bool) -> float:
+    """About how many bytes a layout takes for each query."""
+    return 36 + 2.3 * 44 / LEAF if own else 40
+
+
+def build(queries: I32, ranges: F64, group: I32, stabs: F64, own: bool) -> Layout:
+    """Lay out queries with these ranges (one row each: own from, own to, across from, across to).
+
+    `group` is the number of the stabbing point, or -1. With `own` the layout is a tree, without it two sequences.
+    """
+    groups = len(stabs)
+    region = np.where(group < 0, groups, group).astype(np.int64)
+    starts = np.concatenate(([0], np.cumsum(np.bincount(region, minlength=groups + 1)))).astype(np.int64)
+    if own:
+        order = _tiled(region, starts, ranges)
+        tree = Tree(ranges[order], queries[order], *_boxes(ranges[order], starts, _boxes_needed(starts)))
+        return Layout(starts, stabs, tree, _NO_SEQUENCES)
+    ups = np.lexsort((ranges[:, 2], region))
+    downs = np.lexsort((-ranges[:, 3], region))
+    columns = [ranges[ups, 2], ranges[ups, 3], queries[ups], ranges[downs, 3], ranges[downs, 2], queries[downs]]
+    return Layout(starts, stabs, _NO_TREE, Sequences(*columns))
+
+
+def _tiled(region: I64, starts: I64, ranges: F64) -> I64:
+    """Region by region; in each, strips by where own ranges begin, and in each of these by where they end."""
+    order = np.lexsort((ranges[:, 0], region))
+    sizes = np.diff(starts)
+    # About as many strips as leaves in a strip.
+    strip = np.maximum(np.ceil(np.sqrt(sizes / LEAF)), 1).astype(np.int64) * LEAF
+    rank = np.arange(len(order)) - starts[region[order]]
+    number = rank // strip[region[order]]
+    return order[np.lexsort((ranges[order, 1], number, region[order]))]
+
+
+def _boxes_needed(starts: I64) -> int:
+    # A node has at least two children and a leaf more than LEAF / 2 of the ranges below a node.
+    return int(2 * np.ceil(np.diff(starts) / LEAF).sum() + 2 * len(starts))
+
+
+@njit(cache=True)
+def _boxes(ranges: F64, starts: I64, most: int) -> tuple[F64, I32, I32, I32, I32]:
+    boxes = np.empty((most, 4))
+    skip, first, last = np.zeros(most, np.int32), np.zeros(most, np.int32), np.zeros(most, np.int32)
+    roots = np.zeros(starts.size, np.int32)
+    # Parents that are not finished: their box, and where their ranges end.
+    parents, ends = np.empty(64, np.int64), np.empty(64, np.int64)
+    used = 0
+    for region in range(starts.size - 1):
+        roots[region] = used
+        at, stop, depth = starts[region], starts[region + 1], 0
+        while at < stop or depth > 0:
+            if depth > 0 and at == ends[depth - 1]:
+                depth -= 1
+                _finish(parents[depth], used, boxes, skip)
+                continue
+            # The next box under the current parent: its share of the parent's ranges, in whole leaves.
+            size = stop - at
+            if depth > 0:
+                size = min(first[parents[depth - 1]], ends[depth - 1] - at)
+            box, used = used, used + 1
+            if size <= LEAF:
+                first[box], last[box], skip[box] = at, at + size, used
+                _around(ranges[at : at + size], boxes[box])
+                at += size
+            else:
+                leaves = (size + LEAF - 1) // LEAF
+                first[box] = (leaves + FAN - 1) // FAN * LEAF
+                parents[depth], ends[depth] = box, at + size
+                depth += 1
+        roots[region + 1] = used
+    return boxes[:used].copy(), skip[:used].copy(), first[:used].copy(), last[:used].copy(), roots
+
+
+@njit(cache=True)
+def _around(ranges: F64, box: F64) -> None:
+    box[0], box[1], box[2], box[3] = np.inf, -np.inf, np.inf, -np.inf
+    for i in range(ranges.shape[0]):
+        _widen(box, ranges[i])
+
+
+@njit(cache=True)
+def _widen(box: F64, other: F64) -> None:
+    box[0], box[1] = min(box[0], other[0]), max(box[1], other[1])
+    box[2], box[3] = min(box[2], other[2]), max(box[3], other[3])
+
+
+@njit(cache=True)
+def _finish(parent: int, used: int, boxes: F64, skip: I32) -> None:
+    box = boxes[parent]
+    box[0], box[1], box[2], box[3] = np.inf, -np.inf, np.inf, -np.inf
+    child = parent + 1
+    while child < used:
+        _widen(box, boxes[child])
+        child = skip[child]
+    skip[parent] = used
+
+
+_NONE32 = np.empty(0, np.int32)
+_NO_TREE = Tree(np.empty((0, 4)), _NONE32, np.empty((0, 4)), _NONE32, _NONE32, _NONE32, _NONE32)
+_NO_SEQUENCES = Sequences(np.empty(0), np.empty(0), _NONE32, np.empty(0), np.empty(0), _NONE32)
