@@ -9,11 +9,16 @@
     │   ├── KeyTypeMismatch    the two sides of a join have keys of different kinds
     │   ├── UnsupportedType    a column type that cannot travel
     │   ├── UnreadableTable    a path that holds no table, or one that cannot be read
+    │   ├── UnknownTable       a table that is not there, with the nearest names
+    │   ├── NotMaintainable    a view's SQL has a clause that cannot be kept up to date
+    │   ├── AnswerTimeTooShort a view promises less time than its least refresh takes
     │   ├── MemoryTooSmall     a budget below the smallest that would do
     │   ├── SessionNotReady    a foreign Spark session without the needed settings
     │   └── CheckpointMismatch a checkpoint made by a different plan or version
     ├── CheckpointInUse        another process runs on this checkpoint
     ├── ArchiveInUse           another catch-up runs on this archive
+    ├── ViewInUse              another process maintains this view
+    ├── ViewDamaged            a file of a view is missing, cut or changed
     ├── CheckpointDamaged      a file of the checkpoint is missing, cut or changed
     ├── StateDamaged           state read back is not the state that was written
     ├── TableChanged           a file of the table vanished or changed during a run
@@ -82,6 +87,29 @@ class UnreadableTable(PlanError):
     """A path that holds no table, or one that cannot be read."""
 
 
+class UnknownTable(PlanError):
+    """A table that is not there."""
+
+    @classmethod
+    def among(cls, name: str, tables: Iterable[str], where: str) -> UnknownTable:
+        """The error for `name` missing from `tables`, with the nearest names."""
+        have = list(tables)
+        near = difflib.get_close_matches(name, have, n=3, cutoff=0.5)
+        return cls(
+            f"{where} names no table {name!r}.",
+            why=f"The tables are: {', '.join(have)}.",
+            do=f"Did you mean {' or '.join(repr(n) for n in near)}?" if near else "",
+        )
+
+
+class NotMaintainable(PlanError):
+    """A view's SQL has a clause that cannot be kept up to date."""
+
+
+class AnswerTimeTooShort(PlanError):
+    """A view promises less time than its least refresh takes."""
+
+
 class MemoryTooSmall(PlanError):
     """A budget below the smallest that would do."""
 
@@ -100,6 +128,14 @@ class CheckpointInUse(PenstockError):
 
 class ArchiveInUse(PenstockError):
     """Another catch-up runs on this archive."""
+
+
+class ViewInUse(PenstockError):
+    """Another process maintains this view."""
+
+
+class ViewDamaged(PenstockError):
+    """A file of a view is missing, cut or changed."""
 
 
 class CheckpointDamaged(PenstockError):
