@@ -12,6 +12,7 @@
     │   ├── UnknownTable       a table that is not there, with the nearest names
     │   ├── NotMaintainable    a view's SQL has a clause that cannot be kept up to date
     │   ├── AnswerTimeTooShort a view promises less time than its least refresh takes
+    │   ├── BadQuery           a standing query that cannot be: no id, an empty range, another type
     │   ├── MemoryTooSmall     a budget below the smallest that would do
     │   ├── SessionNotReady    a foreign Spark session without the needed settings
     │   └── CheckpointMismatch a checkpoint made by a different plan or version
@@ -24,6 +25,7 @@
     ├── TableChanged           a file of the table vanished or changed during a run
     ├── SourceLost             unread input was deleted before it was read
     ├── SinkDamaged            a committed output file or ledger entry is missing or changed
+    ├── OverBudget             rows that must be kept no longer fit the memory they were given
     ├── PredicateFailed        a function that decides a join raised an error
     └── KernelFault            a kernel broke its own promise (a bug; please report it)
 """
@@ -110,6 +112,10 @@ class AnswerTimeTooShort(PlanError):
     """A view promises less time than its least refresh takes."""
 
 
+class BadQuery(PlanError):
+    """A standing query that cannot be."""
+
+
 class MemoryTooSmall(PlanError):
     """A budget below the smallest that would do."""
 
@@ -156,6 +162,10 @@ class SourceLost(PenstockError):
 
 class SinkDamaged(PenstockError):
     """A committed output file or ledger entry is missing or changed."""
+
+
+class OverBudget(PenstockError):
+    """Rows that must be kept no longer fit the memory they were given."""
 
 
 class PredicateFailed(PenstockError):
