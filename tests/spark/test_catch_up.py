@@ -29,7 +29,7 @@ from penstock.errors import (
     TableChanged,
     UnknownColumn,
 )
-from penstock.plan.catch_up import REASON
+from penstock.kernels.mesh.shedding import REASON
 from penstock.plan.passthrough import PassThroughPlan
 from penstock.spark import catch_up, sink
 from penstock.spark.archive import Archive, survey

@@ -71,10 +71,13 @@ class Batch:
 
     `watermark` is the event time, in microseconds, below which no row is expected any more: the smallest over the
     sides of the largest event time in all earlier batches, less the allowed lateness. None without event time.
+    `took` is how many seconds the slot's last stored step took: stored with it, so that a step that is run again is told
+    the same. It is the only measure of time by which a kernel may decide anything.
     """
 
     portions: Iterable[Portion]
     watermark: int | None = None
+    took: float | None = None
 
     def __iter__(self) -> Iterator[Portion]:
         return iter(self.portions)

@@ -9,11 +9,9 @@ import pyarrow as pa
 
 from penstock.errors import BadOption, PlanError, UnsupportedType
 from penstock.kernels.mesh.meshjoin import How
+from penstock.kernels.mesh.shedding import REASON
 from penstock.tables.base import Table
 from penstock.tables.keys import check_key_types
-
-#: The last column of an archive, which says why a row was shed.
-REASON = "_reason"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import ArchiveInUse, BadOption, SinkDamaged
-from penstock.plan.catch_up import REASON, split_reason
+from penstock.kernels.mesh.shedding import REASON
+from penstock.plan.catch_up import split_reason
 from penstock.spark.files import Held, read_whole, take_lock, write_whole
 from penstock.spark.sink import Ledger, batch_of, staging
 from penstock.tables import keys

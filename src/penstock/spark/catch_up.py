@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from penstock.errors import BadOption, TableChanged
 from penstock.kernels.contract import RESULTS
-from penstock.plan.catch_up import REASON, CatchUpPlan
+from penstock.kernels.mesh.shedding import REASON
+from penstock.plan.catch_up import CatchUpPlan
 from penstock.spark.archive import Archive, Portion, marked, survey
 from penstock.spark.crash import crash_point
 from penstock.spark.failures import cause

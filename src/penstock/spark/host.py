@@ -60,6 +60,8 @@ class Stored:
     chunks: dict[str, Entry] = field(default_factory=dict)
     event_max: dict[str, int] = field(default_factory=dict)
     timer: int | None = None
+    #: Seconds that the last step took, until its state was stored.
+    seconds: float | None = None
 
     def to_bytes(self, identity: dict[str, str]) -> bytes:
         """As stored: a checksum, then JSON."""
@@ -118,9 +120,10 @@ def step(spark: Processor, slot: int, rows: Iterator[pd.DataFrame]) -> Iterator[
     run = _Run(spark, slot)
     began = time.perf_counter()
     watermark = run.watermark()
-    batch = Batch(run.portions(rows), watermark)
+    batch = Batch(run.portions(rows), watermark, run.stored.seconds)
     for emission in run.kernel.step(batch, _now()):
         yield from run.send(emission)
+    run.stored.seconds = time.perf_counter() - began
     run.store()
     yield run.report(time.perf_counter() - began)
 

@@ -58,6 +58,9 @@ class Case(Generic[P]):
     cut_free: bool = True
     #: How close is close enough, where "the same rows" is too strict: raises AssertionError for (plan, got, want).
     agree: Callable[[P, Tables, Tables], None] | None = None
+    #: What of the output does not depend on how rows were cut into batches, where that is not all of it: a policy may
+    #: choose among the rows of a batch, but what it chose and what it left must add up.
+    settled: Callable[[P, Tables], Tables] | None = None
     #: Where rows have their event time, if the kernel looks at the watermark.
     event_time: EventTime | None = None
     #: What can be reached from a kernel of this plan but is not its memory: a mapped table, a reader that many share.

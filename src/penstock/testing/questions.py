@@ -80,6 +80,8 @@ def any_cut(case: Case[P], examples: int | None = None) -> None:
         scenario, otherwise, pace = drawn
         got = _host(case, scenario.plan).run(scenario.batches)
         again = _host(case, scenario.plan, now=_A_DAY_IN_2026, pace=pace).run(otherwise)
+        if case.settled is not None:
+            got, again = case.settled(scenario.plan, got), case.settled(scenario.plan, again)
         same_tables(got, again, ordered=case.ordered, label="cut in two ways")
 
     def both_ways(scenario: Scenario[P]) -> SearchStrategy[tuple[Scenario[P], list[list[Portion]], int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -119,11 +119,18 @@ class MeshJoin(Kernel):
     def step(self, batch: Batch, now: int) -> Iterator[Emission]:
         """Admit the rows; scan as many pages as they call for, all of them whenever the window is full."""
         self._begin()
+        yield from self._take_in(self._counted(rows for _, rows in batch))
+
+    def _counted(self, portions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in portions:
+            self._counts["rows_in"] += rows.num_rows
+            yield rows
+
+    def _take_in(self, portions: Iterable[pa.RecordBatch]) -> Iterator[Emission]:
         opened: list[pa.RecordBatch] = []
         opened_cost = 0.0
         overflowed = False
-        for _, rows in batch:
-            self._counts["rows_in"] += rows.num_rows
+        for rows in portions:
             able = self._condition.able(rows)
             waiting = rows
             if able is not None:
