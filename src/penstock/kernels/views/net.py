@@ -1,0 +1,174 @@
+"""A table's changes, in the order they came, as the rows that leave it and the rows that enter it.
+
+A change that makes no sense is set aside with a reason and has no effect: what is left is what a database would have
+accepted, one statement after the other. Rows of a table without a key are a bag, and a delete takes one of the equal
+rows; with a key, a row is known by it, and an update or delete needs no more than that.
+
+Everything here works on whole columns; only how many rows the table holds already is asked of the caller, and only of
+rows where it matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+I64 = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+#: The column of a change that says why it was set aside.
+REASON = "reason"
+
+INSERT, DELETE, BEFORE, AFTER, UPDATE, UNKNOWN = range(6)
+#: How logs name operations: Delta's change feed, Debezium, Flink, and plain words.
+OPERATIONS = {
+    **dict.fromkeys(("insert", "i", "c", "r", "+i", "+"), INSERT),
+    **dict.fromkeys(("delete", "d", "-d", "-"), DELETE),
+    **dict.fromkeys(("update_preimage", "update_before", "-u"), BEFORE),
+    **dict.fromkeys(("update_postimage", "update_after", "+u"), AFTER),
+    **dict.fromkeys(("update", "u"), UPDATE),
+}
+_NO_ROW = "no such row"
+_NO_OPERATION = "unknown operation"
+_NO_KEY = "the key is NULL"
+_UPDATE_NEEDS_KEY = "an update in one change needs a key"
+_TAKEN = "the key is there already"
+
+
+@dataclass(frozen=True)
+class Netted:
+    """What changes come to: rows that leave, rows that enter, each as often as it does; and changes set aside."""
+
+    removed: pa.Table
+    added: pa.Table
+    aside: pa.Table
+
+
+def operations(names: pa.ChunkedArray) -> I64:
+    """The operations of changes, as numbers; letter case does not matter.
+
+    >>> operations(pa.chunked_array([["insert", "D", "+U", None, "merge"]])).tolist()
+    [0, 1, 3, 5, 5]
+    """
+    known = pa.array(list(OPERATIONS))
+    places = pc.index_in(pc.utf8_lower(names.cast(pa.string())), value_set=known)
+    codes = np.append(np.fromiter(OPERATIONS.values(), np.int64), UNKNOWN)
+    return codes[np.asarray(pc.fill_null(places, len(OPERATIONS)))]
+
+
+def net_bag(changes: pa.Table, codes: I64, held: Callable[[pa.Table], I64]) -> Netted:
+    """The changes of a table without a key.
+
+    `held(rows)` says how often the table holds each of some distinct rows. A delete of a row that is not there, at that
+    point of the order, is set aside. Old and new image of an update are a delete and an insert.
+    """
+    usable = codes < UPDATE
+    reasons = np.where(codes == UPDATE, _UPDATE_NEEDS_KEY, _NO_OPERATION).astype(object)
+    places = np.flatnonzero(usable)
+    order, starts = _grouped(changes.take(places), changes.column_names)
+    order = places[order]
+    if not len(order):
+        return _result(changes, [], [], ~usable, reasons)
+    lengths = np.diff(starts)
+    group = np.repeat(np.arange(len(lengths)), lengths)
+    signs = np.where(np.isin(codes[order], (INSERT, AFTER)), 1, -1)
+    sums = np.cumsum(signs)
+    sums -= np.repeat(np.append(0, sums[starts[1:-1] - 1]), lengths)
+    # The running minimum of each group: an offset that falls from group to group keeps them apart.
+    fall = group * (2 * len(order) + 2)
+    lowest = np.minimum.accumulate(sums - fall) + fall
+    ends = starts[1:] - 1
+    have = np.zeros(len(lengths), np.int64)
+    short = np.flatnonzero(lowest[ends] < 0)
+    if len(short):
+        have[short] = held(changes.take(order[starts[:-1][short]]))
+    # How many deletes of the group have found nothing, so far; a rise marks the delete that did not.
+    missed = np.maximum(0, -have[group] - lowest)
+    rises = missed > np.where(np.arange(len(order)) == starts[:-1][group], 0, np.roll(missed, 1))
+    refused = ~usable
+    refused[order[rises]] = True
+    reasons[order[rises]] = _NO_ROW
+    net = sums[ends] + missed[ends]
+    first = order[starts[:-1]]
+    return _result(
+        changes, np.repeat(first, np.maximum(-net, 0)), np.repeat(first, np.maximum(net, 0)), refused, reasons
+    )
+
+
+def net_keyed(changes: pa.Table, codes: I64, key: Sequence[str], held: Callable[[pa.Table], pa.Table]) -> Netted:
+    """The changes of a table with a key.
+
+    `held(keys)` gives the rows that the table holds for some distinct keys. An insert of a key that is there, an update
+    or delete of one that is not, at that point of the order, is set aside; the old image of an update is not needed.
+    """
+    nulls = np.zeros(changes.num_rows, np.bool_)
+    for name in key:
+        nulls |= np.asarray(pc.is_null(changes[name]))
+    refused = (codes == UNKNOWN) | nulls
+    reasons = np.where(codes == UNKNOWN, _NO_OPERATION, _NO_KEY).astype(object)
+    places = np.flatnonzero(~refused & (codes != BEFORE))
+    kinds = np.where(codes == AFTER, UPDATE, codes)
+    order, starts = _grouped(changes.select(list(key)).take(places), list(key))
+    order = places[order]
+    if not len(order):
+        return _result(changes, [], [], refused, reasons)
+    first = order[starts[:-1]]
+    old = held(changes.select(list(key)).take(first))
+    there = _matches(changes.select(list(key)).take(first), old.select(list(key)))
+    existed = np.zeros(len(first), np.bool_)
+    existed[there] = True
+    lengths = np.diff(starts)
+    group = np.repeat(np.arange(len(lengths)), lengths)
+    did = kinds[order]
+    # Whether the key is there before each change: as the last insert or delete before it left it, or as it was.
+    places_now = np.arange(len(order))
+    decided = np.maximum.accumulate(np.where(did != UPDATE, places_now, -1))
+    before = np.where(places_now == starts[:-1][group], -1, np.append(-1, decided[:-1]))
+    is_there = np.where(before >= starts[:-1][group], did[before] == INSERT, existed[group])
+    valid = np.where(did == INSERT, ~is_there, is_there)
+    refused[order[~valid]] = True
+    reasons[order[~valid]] = np.where(did[~valid] == INSERT, _TAKEN, _NO_ROW)
+    changed = np.zeros(len(first), np.bool_)
+    changed[group[valid]] = True
+    last = np.full(len(first), -1)
+    last[group[valid]] = places_now[valid]  # the last valid change of each key wins
+    stays = changed & (did[last] != DELETE)
+    removed = old.take(np.flatnonzero(changed[there]))
+    result = _result(changes, [], order[last[stays]], refused, reasons)
+    return Netted(removed.select(changes.column_names), result.added, result.aside)
+
+
+def _grouped(rows: pa.Table, names: Sequence[str]) -> tuple[I64, I64]:
+    """The places of equal rows beside each other, each group in the order of the table, and where groups begin."""
+    numbered = rows.append_column("", pa.array(np.arange(rows.num_rows)))
+    if not names or not rows.num_rows:
+        return np.arange(rows.num_rows), np.array([0, rows.num_rows])
+    lists = numbered.group_by(list(names), use_threads=False).aggregate([("", "list")])["_list"].combine_chunks()
+    return np.asarray(lists.flatten()), np.append(0, np.cumsum(np.asarray(lists.value_lengths())))
+
+
+def _matches(distinct: pa.Table, rows: pa.Table) -> I64:
+    """For each of some rows, which of some distinct ones it equals. Each equals one of them."""
+    both = pa.concat_tables([distinct, rows.cast(distinct.schema)])
+    order, starts = _grouped(both, both.column_names)
+    group = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    found = np.empty(both.num_rows, np.int64)
+    found[order] = order[starts[:-1]][group]
+    return found[distinct.num_rows :]
+
+
+def _result(
+    changes: pa.Table, removed: Sequence[int] | I64, added: Sequence[int] | I64, refused: Bools, reasons: object
+) -> Netted:
+    where = np.flatnonzero(refused)
+    said = pa.array(np.asarray(reasons, object)[where].tolist(), pa.string())
+    return Netted(
+        changes.take(np.asarray(removed, np.int64)),
+        changes.take(np.asarray(added, np.int64)),
+        changes.take(where).append_column(REASON, said),
+    )

@@ -1,0 +1,106 @@
+"""What changes come to, against applying them one by one."""
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.kernels.views import net
+from penstock.testing import bag
+
+SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.string())])
+rows = st.tuples(st.one_of(st.none(), st.integers(0, 2)), st.one_of(st.none(), st.sampled_from("ab")))
+names = st.sampled_from(["insert", "DELETE", "update_preimage", "update_postimage", "update", "what", None])
+changes = st.lists(st.tuples(names, rows), max_size=12)
+tables = st.lists(rows, max_size=5)
+
+
+def arrow(found):
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in found], SCHEMA)
+
+
+def codes(found):
+    return net.operations(pa.chunked_array([[name for name, _ in found]], pa.string()))
+
+
+@given(tables, changes)
+def test_a_bag_is_as_if_changes_came_one_by_one(table, log):
+    have, aside = Counter(table), []
+    for name, row in log:
+        if name in ("insert", "update_postimage"):
+            have[row] += 1
+        elif name in ("DELETE", "update_preimage") and have[row]:
+            have[row] -= 1
+        else:
+            aside.append(row)
+
+    def held(asked):
+        assert len(bag(asked)) == asked.num_rows
+        return np.array([table.count(tuple(row.values())) for row in asked.to_pylist()], np.int64)
+
+    found = net.net_bag(arrow([row for _, row in log]), codes(log), held)
+    assert not set(bag(found.removed)) & set(bag(found.added)), "a row that enters and leaves does neither"
+    assert bag(arrow(table)) - bag(found.removed) + bag(found.added) == +bag(arrow(have.elements()))
+    assert not bag(found.removed) - bag(arrow(table))
+    assert bag(found.aside.select(SCHEMA.names)) == bag(arrow(aside))
+    assert found.aside[net.REASON].null_count == 0
+
+
+@given(st.dictionaries(st.integers(0, 2), st.sampled_from("ab")), changes)
+def test_a_keyed_table_is_as_if_changes_came_one_by_one(table, log):
+    have, aside = dict(table), []
+    for name, (k, x) in log:
+        if name == "update_preimage" and k is not None:
+            continue
+        there = k in have
+        if k is None or name in ("what", None) or there == (name == "insert"):
+            aside.append((k, x))
+        elif name == "DELETE":
+            del have[k]
+        else:
+            have[k] = x
+
+    def held(asked):
+        wanted = asked["k"].to_pylist()
+        assert len(set(wanted)) == len(wanted)
+        return arrow([(k, x) for k, x in table.items() if k in wanted])
+
+    found = net.net_keyed(arrow([row for _, row in log]), codes(log), ["k"], held)
+    before = bag(arrow(table.items()))
+    assert not bag(found.removed) - before
+    assert before - bag(found.removed) + bag(found.added) == bag(arrow(have.items()))
+    assert bag(found.aside.select(SCHEMA.names)) == bag(arrow(aside))
+
+
+def test_reasons():
+    log = [("delete", (1, "a")), ("update", (1, "a")), ("merge", (1, "a"))]
+    found = net.net_bag(arrow([row for _, row in log]), codes(log), lambda asked: np.zeros(asked.num_rows, np.int64))
+    assert found.aside[net.REASON].to_pylist() == [
+        "no such row",
+        "an update in one change needs a key",
+        "unknown operation",
+    ]
+    log = [("insert", (1, "a")), ("delete", (2, "a")), ("delete", (None, "a"))]
+    found = net.net_keyed(arrow([row for _, row in log]), codes(log), ["k"], lambda asked: arrow([(1, "z")]))
+    assert found.aside[net.REASON].to_pylist() == ["the key is there already", "no such row", "the key is NULL"]
+
+
+def test_a_key_that_the_table_holds_twice_leaves_as_a_whole():
+    log = [("update", (1, "b"))]
+    found = net.net_keyed(arrow([row for _, row in log]), codes(log), ["k"], lambda asked: arrow([(1, "a"), (1, "z")]))
+    assert bag(found.removed) == bag(arrow([(1, "a"), (1, "z")]))
+    assert bag(found.added) == bag(arrow([(1, "b")]))
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(12, 2), pa.date32(), pa.timestamp("us"), pa.bool_()])
+def test_rows_of_any_flat_type_are_known_again(kind):
+    values = pa.array([0, 1, None, 1], pa.int32())
+    values = values.cast(pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else values.cast(kind)
+    rows = pa.table({"v": values})
+    found = net.net_bag(rows, np.array([0, 0, 1, 1]), lambda asked: np.ones(asked.num_rows, np.int64))
+    assert bag(found.added) == bag(rows.slice(0, 1))
+    assert bag(found.removed) == bag(rows.slice(2, 1))
+    assert found.aside.num_rows == 0
