@@ -13,6 +13,7 @@ def test_public_names():
     assert penstock.__all__ == sorted(penstock.__all__)
     assert set(penstock.__all__) == {
         "Flow",
+        "Subscriptions",
         "__version__",
         "as_of",
         "band",

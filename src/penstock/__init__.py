@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from penstock import errors as errors
     from penstock.operators.catch_up import catch_up as catch_up
     from penstock.operators.join_table import join_table as join_table
+    from penstock.operators.subscriptions import Subscriptions as Subscriptions
     from penstock.plan.conditions import as_of as as_of
     from penstock.plan.conditions import band as band
     from penstock.plan.conditions import range as range  # noqa: A004
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Flow",
+    "Subscriptions",
     "__version__",
     "as_of",
     "band",
@@ -44,6 +46,7 @@ __all__ = [
 # name -> (module, attribute in it, or None for the module itself)
 _HOMES: dict[str, tuple[str, str | None]] = {
     "Flow": ("penstock.spark.flow", "Flow"),
+    "Subscriptions": ("penstock.operators.subscriptions", "Subscriptions"),
     "as_of": ("penstock.plan.conditions", "as_of"),
     "band": ("penstock.plan.conditions", "band"),
     "catch_up": ("penstock.operators.catch_up", "catch_up"),

@@ -1,0 +1,76 @@
+"""`Subscriptions`: tell exactly those whose answer an update changed, without knowing who they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.kernels.subscriptions.range_kernel import Columns
+from penstock.plan.subscriptions import SubscriptionsPlan
+from penstock.spark.runtime import run
+from penstock.spark.schema import arrow_schema
+from penstock.spark.slots import shuffle_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.spark.flow import Flow
+
+Names = str | list[str] | tuple[str, ...]
+
+
+def Subscriptions(  # noqa: N802
+    stream: DataFrame,
+    *,
+    x: str,
+    y: str | None = None,
+    key: Names,
+    order: str,
+    agg: str = "min",
+    partition_by: Names = (),
+    deleted: str | None = None,
+    memory: str | int = "256MB",
+    slots: int | None = None,
+) -> Flow:
+    """Turn updates of a table into messages for those who subscribe to `SELECT agg(y) … WHERE x BETWEEN x1 AND x2`.
+
+    Guarantees
+        After every update each subscription whose answer changed is concerned by exactly one message, and no other is:
+        those with `outer_left < x1 <= inner_left` and `inner_right <= x2 < outer_right` (a NULL bound is none).
+        Updates that cannot be used go to the channel `set_aside`, each with the reason.
+        Messages are named by `slot` and `seq`, the same after any crash.
+    State and cost
+        The table, at most `memory` bytes of it in all slots together; O(log N) an update, however many subscribe.
+
+    Parameters
+        x, y: the column of the ranges, and the one to aggregate.
+        key: what tells rows of the table apart; an update replaces the row with the same key.
+        order: grows with every update of a row, a number or a time; the newest wins.
+        agg: "min" and "max" say the new answer (`value`); "count", "sum", "avg" and "distinct" say which values came
+            into the range and which left it (`added`, `removed`).
+        partition_by: each value has a table and subscriptions of its own; slots share the partitions.
+        deleted: a boolean column, true where an update deletes the row.
+        memory: a size as people write it, "256MB".
+        slots: how many kernels share the partitions; as many as shuffle partitions by default, 1 without partition_by.
+
+    Example::
+
+        flow = ps.Subscriptions(quotes, x="risk", y="per", key="symbol", order="at", partition_by="market")
+        flow.results.writeStream.format("kafka")…
+    """
+    columns = Columns(
+        x=x,
+        y=y,
+        key=_names(key),
+        order=order,
+        deleted=deleted,
+        partition_by=_names(partition_by),
+    )
+    shared = shuffle_partitions(stream.sparkSession) if columns.partition_by else 1
+    plan = SubscriptionsPlan.checked(
+        arrow_schema(stream), columns, agg=agg, memory=memory, slots=shared if slots is None else slots
+    )
+    return run(plan, [stream])
+
+
+def _names(given: Names) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -1,0 +1,69 @@
+"""The plan of range subscriptions: what it refuses, with what advice, and what it says of itself."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import BadOption, PlanError, UnknownColumn, UnsupportedType
+from penstock.kernels.subscriptions.range_kernel import Columns
+from penstock.plan.subscriptions import SubscriptionsPlan
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("market", pa.string()),
+        ("risk", pa.float64()),
+        ("per", pa.float64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("gone", pa.bool_()),
+        ("slot", pa.int64()),
+    ]
+)
+COLUMNS = Columns(x="risk", y="per", key=("id",), order="at", deleted="gone", partition_by=("market",))
+
+
+def plan(
+    columns: Columns = COLUMNS, agg: str = "min", memory: str = "64MB", slots: int | None = 2
+) -> SubscriptionsPlan:
+    return SubscriptionsPlan.checked(SCHEMA, columns, agg=agg, memory=memory, slots=slots)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"agg": "median"}, BadOption, "min, max, count"),
+        ({"memory": "1MB"}, BadOption, "at least 8 MB"),
+        ({"slots": 0}, BadOption, "between 1 and"),
+        ({"columns": replace(COLUMNS, partition_by=())}, BadOption, "needs partition_by"),
+        ({"columns": replace(COLUMNS, key=())}, BadOption, "need a key"),
+        ({"columns": replace(COLUMNS, order="")}, BadOption, "order="),
+        ({"columns": replace(COLUMNS, y=None)}, BadOption, "needs a y"),
+        ({"columns": replace(COLUMNS, x="rsk")}, UnknownColumn, "risk"),
+        ({"columns": replace(COLUMNS, x="market")}, UnsupportedType, "no order"),
+        ({"columns": replace(COLUMNS, key=("idd",))}, UnknownColumn, "id"),
+        ({"columns": replace(COLUMNS, deleted="gon")}, UnknownColumn, "gone"),
+        ({"columns": replace(COLUMNS, deleted="risk")}, UnsupportedType, "boolean"),
+        ({"columns": replace(COLUMNS, order="slot")}, BadOption, "two columns 'slot'"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_advice(change, error, says):
+    with pytest.raises(error, match=says):
+        plan(**change)
+    assert issubclass(error, PlanError)
+
+
+def test_a_plan_travels_and_makes_the_kernel_of_its_slot():
+    again = pickle.loads(pickle.dumps(plan()))
+    assert again == plan()
+    assert again.make(1).channels == again.channels
+    assert again.sides[0].key == ("market",)
+
+
+def test_memory_may_change_at_a_restart_and_nothing_else():
+    assert plan(memory="128MB").identity() == plan().identity()
+    assert plan(agg="max").identity() != plan().identity()
+    assert "2 slots, divided by market" in plan().explain()
