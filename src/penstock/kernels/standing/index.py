@@ -37,12 +37,22 @@ class Part(NamedTuple):
 class Index:
     """Queries by number (their *slots*), with a range of their own and one across, or the latter alone.
 
-    `own` says whether layouts are trees; see `layout`. `ranges` is the caller's array with a row for each slot.
+    `own` says whether layouts are trees; see `layout`. `ranges` is the caller's array with a row for each slot, of
+    which `columns` are (own from, own to, across from, across to).
     """
 
-    def __init__(self, grouping: Grouping, own: bool, *, alpha: float = 0.001, epsilon: float = 1.0) -> None:
+    def __init__(
+        self,
+        grouping: Grouping,
+        own: bool,
+        *,
+        columns: tuple[int, int, int, int] = (0, 1, 2, 3),
+        alpha: float = 0.001,
+        epsilon: float = 1.0,
+    ) -> None:
         self.grouping = grouping
         self.own = own
+        self.columns = columns
         self.alpha = alpha
         self.partition: StabbingPartition | HotspotTracker | None = None
         if grouping == "all":
@@ -63,8 +73,9 @@ class Index:
         self._ranges = ranges
         self._there = np.zeros(len(ranges), np.bool_)
         self._there[slots] = True
+        self._waiting = np.zeros(len(ranges), np.bool_)
         if self.partition is not None:
-            self.partition.build(slots, ranges[slots, 2], ranges[slots, 3])
+            self.partition.build(slots, *(ranges[slots, column] for column in self.columns[2:]))
             self.partition.regrouped()
         self._stale = True
 
@@ -84,8 +95,9 @@ class Index:
         if self.partition is not None:
             for slot in gone:
                 self.partition.delete(int(slot))
+            begin, end = self.columns[2:]
             for slot in come:
-                self.partition.insert(int(slot), float(ranges[slot, 2]), float(ranges[slot, 3]))
+                self.partition.insert(int(slot), float(ranges[slot, begin]), float(ranges[slot, end]))
             regrouped = self.partition.regrouped()
             if self.grouping == "all" and len(regrouped):
                 self._stale = True
@@ -133,7 +145,7 @@ class Index:
         group, stabs = self._groups(slots)
         shown = np.zeros(len(self._there), np.bool_)
         shown[slots] = True
-        return Part(build(slots.astype(np.int32), self._ranges[slots], group, stabs, self.own), shown)
+        return Part(build(slots.astype(np.int32), self._ranges[slots][:, self.columns], group, stabs, self.own), shown)
 
     def _groups(self, slots: I64) -> tuple[I32, F64]:
         if self.partition is None:

@@ -17,6 +17,7 @@ name                select-joins                band joins
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -58,13 +59,11 @@ def answers(
     """
     if index is None:
         walk = naive.every_query if strategy == "naive" and own else naive.join_first
-        yield from _pieces(lambda out, place: walk(ranges, alive, rows, values, out, place), len(alive), 1)
+        yield from _pieces(partial(walk, ranges, alive, rows, values), len(alive), 1)
         return
     for layout, shown in index.parts():
         for walk_one, room, last in _walks(strategy, own, layout):
-            yield from _pieces(
-                lambda out, place, go=walk_one, on=layout, see=shown: go(on, see, rows, values, out, place), room, last
-            )
+            yield from _pieces(partial(walk_one, layout, shown, rows, values), room, last)
 
 
 def _walks(strategy: Strategy, own: bool, layout: Layout) -> Iterator[tuple[Walk, int, int]]:

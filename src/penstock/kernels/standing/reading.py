@@ -1,0 +1,163 @@
+"""What comes in: rows as arrays that strategies work with, changes to queries in the one order that they have.
+
+Rows that no query can want (NULL or NaN where a value is compared) are counted and let go. Rows that cannot be
+compared exactly are set aside, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.kernels.contract import SET_ASIDE_SCHEMA
+from penstock.kernels.standing.held import Arrivals
+from penstock.kernels.standing.numbers import to_numbers
+from penstock.kernels.standing.query_set import Change, QuerySet
+from penstock.kernels.standing.query_table import ID, OP, REMOVE, SET, VERSION, read_bounds
+from penstock.kernels.standing.search import F64, Flags
+from penstock.kernels.standing.shape import LEFT, SIDES, Shape
+from penstock.tables.keys import hash_keys, joinable
+
+
+class Read(NamedTuple):
+    """Rows that may meet partners, those to be set aside, and how many were let go."""
+
+    rows: Arrivals
+    aside: pa.RecordBatch | None
+    unmatched: int
+
+
+class RowReader:
+    """Reads the rows of one side.
+
+    `payload` are the columns that results need of it; `event_time` that of the window, if there is one.
+    """
+
+    def __init__(self, shape: Shape, side: int, payload: tuple[str, ...], event_time: str | None) -> None:
+        self.side = side
+        self.event_time = event_time
+        self._on = shape.on[side]
+        self._ranges = shape.ranges[side]
+        self._payload = payload
+        self._negated = not shape.own and side == LEFT
+        self._banded = not shape.own
+
+    def read(self, rows: pa.RecordBatch) -> Read:
+        """One portion."""
+        values = np.empty((rows.num_rows, len(self._ranges)))
+        able, inexact = np.ones(rows.num_rows, np.bool_), np.zeros(rows.num_rows, np.bool_)
+        for at, name in enumerate(self._ranges):
+            found = to_numbers(rows.column(name))
+            values[:, at] = found.values
+            able &= found.able
+            inexact |= found.inexact
+            if self._banded:
+                # The difference of two infinities is nothing that a range could have.
+                inexact |= found.able & np.isinf(found.values)
+        keys = np.zeros(rows.num_rows, np.uint64)
+        if self._on:
+            columns = [rows.column(name) for name in self._on]
+            keys = hash_keys(columns)
+            joins = joinable(columns)
+            able = able if joins is None else able & joins
+        times = np.zeros(rows.num_rows if self.event_time else 0, np.int64)
+        untimed = np.zeros(rows.num_rows, np.bool_)
+        if self.event_time:
+            column = rows.column(self.event_time)
+            times = pc.cast(column, pa.timestamp("us", column.type.tz), safe=False).view(pa.int64())
+            untimed = ~times.is_valid().to_numpy(zero_copy_only=False)
+            times = times.fill_null(0).to_numpy(zero_copy_only=False)
+        aside = able & (inexact | untimed)
+        keep = able & ~aside
+        payload = rows.select(list(self._payload))
+        if not keep.all():
+            payload = payload.filter(pa.array(keep))
+            keys, values = keys[keep], values[keep]
+            times = times[keep] if self.event_time else times
+        read = Arrivals(keys, -values if self._negated else values, times, payload)
+        return Read(read, self._aside(rows, aside, untimed), int((~able).sum()))
+
+    def _aside(self, rows: pa.RecordBatch, aside: Flags, untimed: Flags) -> pa.RecordBatch | None:
+        if not aside.any():
+            return None
+        why = ["no event time" if u else "a value that cannot be compared exactly" for u in untimed[aside]]
+        return as_set_aside(rows.filter(pa.array(aside)), why, SIDES[self.side])
+
+
+def as_set_aside(rows: pa.RecordBatch, reasons: list[str], source: str) -> pa.RecordBatch:
+    """Rows on the channel for what cannot be used."""
+    raw = [json.dumps(row, default=str, ensure_ascii=False) for row in rows.to_pylist()]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(reasons, pa.string()), pa.array([source] * len(raw), pa.string()), pa.array(raw, pa.string())],
+        schema=SET_ASIDE_SCHEMA,
+    )
+
+
+def joined(parts: list[Arrivals], like: Arrivals) -> Arrivals:
+    """All rows of one side in one piece."""
+    if not parts:
+        return like
+    keys, values, times, payloads = zip(*parts, strict=True)
+    return Arrivals(np.concatenate(keys), np.concatenate(values), np.concatenate(times), pa.concat_batches(payloads))
+
+
+class Changed(NamedTuple):
+    """Changes that take effect, those that cannot be, and how many a newer one of the same micro-batch replaced."""
+
+    change: Change
+    aside: pa.RecordBatch | None
+    superseded: int
+
+
+def read_changes(parts: list[pa.RecordBatch], standing: QuerySet) -> Changed:
+    """The changes of one micro-batch, whatever order they came in.
+
+    Of several for one query the one with the highest version counts. One that is not newer than what stands is stale.
+    """
+    rows = pa.concat_batches(parts)
+    bounds, faults = read_bounds(rows, standing.shape.bounds)
+    ops = rows.column(OP).to_pylist()
+    ids, versions = rows.column(ID).to_pylist(), rows.column(VERSION).to_pylist()
+    reasons: dict[int, str] = {}
+    for at, (op, query, version) in enumerate(zip(ops, ids, versions, strict=True)):
+        if query is None or version is None:
+            reasons[at] = "a change without id or version"
+        elif op not in (SET, REMOVE):
+            reasons[at] = f"{op!r} is neither {SET!r} nor {REMOVE!r}"
+        elif op == SET:
+            fault = next((why for why, flags in faults if flags[at]), None)
+            if fault is not None:
+                reasons[at] = fault
+    # What stands in a bound that a removal does not need must not decide between two of them.
+    sound = sorted(
+        (at for at in range(len(ids)) if at not in reasons),
+        key=lambda at: (ids[at], versions[at], ops[at] == REMOVE, () if ops[at] == REMOVE else tuple(bounds[at])),
+    )
+    last: dict[int, int] = {ids[at]: at for at in sound}
+    for at in last.values():
+        slot = standing.find(ids[at])
+        if ops[at] == REMOVE and slot < 0:
+            reasons[at] = "no such query stands"
+        elif slot >= 0 and versions[at] <= standing.versions[slot]:
+            reasons[at] = "older than what stands"
+    chosen = sorted(at for at in last.values() if at not in reasons)
+    put = [at for at in chosen if ops[at] == SET]
+    change = Change(
+        np.array([ids[at] for at in put], np.int64),
+        np.array([versions[at] for at in put], np.int64),
+        bounds[put] if put else _none(bounds),
+        np.array([ids[at] for at in chosen if ops[at] == REMOVE], np.int64),
+    )
+    aside = None
+    if reasons:
+        wrong = sorted(reasons)
+        aside = as_set_aside(rows.take(pa.array(wrong)), [reasons[at] for at in wrong], "changes")
+    return Changed(change, aside, len(sound) - len(last))
+
+
+def _none(bounds: F64) -> F64:
+    return np.empty((0, bounds.shape[1]))

@@ -1,0 +1,381 @@
+"""The kernel of `StandingQueries`: rows of two sides, and very many queries that each want some of their pairs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import OverBudget, StateDamaged
+from penstock.kernels.contract import (
+    RESULTS,
+    SET_ASIDE,
+    SET_ASIDE_SCHEMA,
+    Batch,
+    Changes,
+    ChunkLog,
+    Emission,
+    Kernel,
+    Metric,
+)
+from penstock.kernels.standing.held import Arrivals, Held
+from penstock.kernels.standing.query_set import Change, QuerySet
+from penstock.kernels.standing.query_table import Queries
+from penstock.kernels.standing.reading import RowReader, joined, read_changes
+from penstock.kernels.standing.refine import PIECE, Further, count, cut
+from penstock.kernels.standing.results import Output, Results
+from penstock.kernels.standing.search import I32, I64, RUN, Rows
+from penstock.kernels.standing.shape import CHANGES, LEFT, RIGHT, Shape
+from penstock.kernels.standing.state import change_blob, change_of, read_blob, row_blob, rows_of
+from penstock.kernels.standing.strategies import BLOCK, Strategy, answers
+
+LATE = ("late_left", "late_right")
+_COMPACT_LEAST, _COMPACT_SHARE = 1_024, 4
+
+
+class StandingJoin(Kernel):
+    """Answer every standing query about every new pair of rows, in time that depends on what is affected.
+
+    Guarantees
+        Every pair of a left and a right row that a query wants is reported for it once, when the later of the two
+        arrives, if the earlier is still kept and the query stands then: equal to its naive twin, by the conformance
+        suite. Changes to queries take effect before the rows of their micro-batch, whatever order they came in.
+        With `within`, two rows are a pair only if their event times are at most that far apart, and a row is kept
+        until the watermark says that no partner can come; rows behind the watermark go to `late_left` and
+        `late_right`. With `keep`, a row is kept until that many newer ones of its side have come, in whole
+        micro-batches. All strategies give the same results: `test_every_strategy_gives_the_same_results`.
+    State and cost
+        The queries with their indexes (see `query_set`), and the rows of both sides (see `held`). A step that would
+        need more than the budget stops with `OverBudget`, which says how much it is.
+        One chunk for each side and micro-batch; one for all queries, and one for the changes of each micro-batch,
+        which are put together when they are a quarter of all.
+
+    `load` gives the first queries; it is called once, when there is no stored state. Paper: 003, chapter 4.
+
+    >>> import pyarrow as pa
+    >>> from penstock.kernels.standing.shape import SelectJoin
+    >>> from penstock.testing import Host
+    >>> from penstock.kernels.contract import Portion
+    >>> supply = pa.record_batch({"product": [1], "offered": [70]})
+    >>> demand = pa.record_batch({"product": [1, 1], "wanted": [65, 500]})
+    >>> shape = SelectJoin((("product",), ("product",)), (("offered",), ("wanted",)))
+    >>> queries = Queries(np.array([7]), np.array([[50.0, 100.0, 60.0, 99.0]]))
+    >>> schemas = supply.schema, demand.schema
+    >>> host = Host(lambda: StandingJoin(schemas, shape, lambda: queries, budget=1 << 22, keep=100))
+    >>> host.run([[Portion(0, supply), Portion(1, demand)]])["results"].to_pylist()
+    [{'query': 7, 'product': 1, 'offered': 70, 'wanted': 65}]
+    """
+
+    reports = (
+        Metric("rows_in", help="rows of both sides taken in by the last step"),
+        Metric("rows_out", help="rows emitted as results"),
+        Metric("rows_unmatched", help="rows with NULL or NaN where a value is compared: no query can want them"),
+        Metric("rows_late", help="rows behind the watermark, on the channels late_left and late_right"),
+        Metric("rows_aside", help="rows and changes that cannot be used, on channel set_aside"),
+        Metric("runs", help="(row, query) pairs with at least one partner"),
+        Metric("pairs", help="(row, query, partner) triples, whether or not they were written out"),
+        Metric("held_rows", help="rows kept for partners to come"),
+        Metric("queries", combine="max", help="queries that stand"),
+        Metric("groups", combine="max", help="stabbing groups of the index that is walked for left rows"),
+        Metric("changes_applied", combine="max", help="queries set or removed"),
+        Metric("changes_superseded", combine="max", help="changes that a newer one in the same micro-batch replaced"),
+    )
+
+    def __init__(
+        self,
+        schemas: tuple[pa.Schema, pa.Schema],
+        shape: Shape,
+        load: Callable[[], Queries],
+        *,
+        budget: int,
+        output: Output = "pairs",
+        strategy: Strategy = "ssi",
+        keep: int | None = None,
+        within: int | None = None,
+        event_time: tuple[str, str] | None = None,
+        counts_side: tuple[bool, bool] = (True, True),
+        says_changes: bool = True,
+    ) -> None:
+        self.schemas = schemas
+        self.shape = shape
+        self.budget = budget
+        self.strategy = strategy
+        self.keep = keep
+        self.within = within
+        self._load = load
+        self._results = Results(output, shape, schemas)
+        self._counts_side = counts_side
+        self._says_changes = says_changes
+        timed = within is not None
+        self._readers = tuple(
+            RowReader(shape, side, self._payload(side, timed), event_time[side] if timed and event_time else None)
+            for side in (LEFT, RIGHT)
+        )
+        self.channels: Mapping[str, pa.Schema] = {RESULTS: self._results.schema, SET_ASIDE: SET_ASIDE_SCHEMA}
+        if timed:
+            self.channels = {**self.channels, **dict(zip(LATE, schemas, strict=True))}
+        self.queries = QuerySet(shape, (strategy,))
+        self.held = tuple(Held(len(shape.ranges[side]), timed) for side in (LEFT, RIGHT))
+        self._loaded = False
+        self._next = 0
+        self._base = ""
+        self._deltas: dict[str, int] = {}
+        self._log = ChunkLog()
+        self._peak = 0
+        self._numbers: dict[str, float] = dict.fromkeys((metric.name for metric in self.reports), 0.0)
+
+    def step(self, batch: Batch, now: int) -> Iterator[Emission]:
+        """Take in changes, then rows; report every pair that is new."""
+        if not self._loaded:
+            self._first_queries()
+        self._numbers = dict.fromkeys(self._numbers, 0.0)
+        parts: tuple[list[Arrivals], list[Arrivals]] = ([], [])
+        changes: list[pa.RecordBatch] = []
+        for side, rows in batch:
+            if side == CHANGES:
+                changes.append(rows)
+                continue
+            self._numbers["rows_in"] += rows.num_rows if self._counts_side[side] else 0
+            read = self._readers[side].read(rows)
+            self._numbers["rows_unmatched"] += read.unmatched
+            if read.aside is not None:
+                yield self._aside(read.aside)
+            kept = read.rows
+            if batch.watermark is not None and self.within is not None:
+                kept, late = self._late(side, kept, batch.watermark)
+                if late is not None:
+                    yield late
+            if kept.size:
+                parts[side].append(kept)
+                self._check_budget(parts)
+        if changes:
+            yield from self._change(changes)
+        self.queries.prepare()
+        self._check_budget(parts)
+        if batch.watermark is not None:
+            self._expire(batch.watermark)
+        yield from self._meet(parts)
+        if self.keep is not None:
+            self._let_go(self.keep)
+        self._weigh(0)
+        self._numbers["held_rows"] = sum(held.count for held in self.held)
+        self._numbers["queries"] = self.queries.count
+        index = self.queries.index(LEFT, self.strategy)
+        self._numbers["groups"] = index.groups if index is not None else 0
+
+    def memory(self) -> int:
+        """Bytes of queries, indexes, kept rows, those of the micro-batch, and runs before they are rows."""
+        return self._peak
+
+    def changes(self) -> Changes:
+        """New rows, dropped ones, changes to queries."""
+        self._peak = self._now()
+        return self._log.take()
+
+    def head(self) -> bytes:
+        """The number of the next chunk, and which of them hold queries."""
+        return json.dumps({"next": self._next, "base": self._base, "deltas": self._deltas}).encode()
+
+    def restore(self, head: bytes, chunks: Mapping[str, pa.Buffer]) -> None:
+        """Read queries and rows back."""
+        try:
+            said = json.loads(head)
+            self._next, self._base, self._deltas = int(said["next"]), str(said["base"]), dict(said["deltas"])
+            if self._base:
+                self._restore_queries(chunks)
+            for name in sorted(chunks):
+                if name[0] in "01":
+                    rows = read_blob(chunks[name])
+                    side = int(name[0])
+                    self.held[side].add(name, self._from_chunk(side, rows), chunks[name].size)
+        except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise StateDamaged(
+                "The stored state of standing queries cannot be read.",
+                why=str(error),
+                do="Restore the checkpoint from a copy, or start with a new one.",
+            ) from error
+        self.queries.prepare()
+        self._peak = self._now()
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers of the last step."""
+        return self._numbers
+
+    def _meet(self, parts: tuple[list[Arrivals], list[Arrivals]]) -> Iterator[Emission]:
+        """New left rows meet the right ones kept, then new right rows meet all left ones: every new pair once."""
+        counts = np.zeros(len(self.queries.alive) if self._results.output == "counts" else 0, np.int64)
+        for side in (LEFT, RIGHT):
+            if not parts[side]:
+                continue
+            arrived = joined(parts[side], parts[side][0])
+            parts[side].clear()
+            self._weigh(2 * arrived.nbytes)
+            for runs in self._runs(side, arrived):
+                self._numbers["runs"] += len(runs)
+                self._numbers["pairs"] += int((runs[:, 3].astype(np.int64) - runs[:, 2]).sum())
+                if self._results.output == "counts":
+                    count(runs, counts)
+                    continue
+                for rows in self._results.rows(side, arrived, self.held[1 - side], self.queries.ids, runs):
+                    self._weigh(2 * arrived.nbytes + 2 * rows.nbytes)
+                    self._numbers["rows_out"] += rows.num_rows
+                    yield Emission(RESULTS, rows)
+            self._keep(side, arrived)
+        for rows in self._results.counted(self.queries.ids, counts):
+            self._numbers["rows_out"] += rows.num_rows
+            yield Emission(RESULTS, rows)
+
+    def _runs(self, side: int, arrived: Arrivals) -> Iterator[I32]:
+        held, shape, queries = self.held[1 - side], self.shape, self.queries
+        if not held.count or not queries.count:
+            return
+        # In the order of what trees are walked by, so that one row's boxes are still near for the next.
+        order = np.argsort(arrived.values[:, 0])
+        values = arrived.values[order]
+        begin, end = held.partners(arrived.keys[order])
+        nothing = np.zeros(len(order))
+        rows = Rows(begin, end, nothing if shape.own else values[:, 0], values[:, 0] if shape.own else nothing)
+        further = self._further(side, values, arrived.times[order] if self.within is not None else arrived.times)
+        index = queries.index(side, self.strategy)
+        ranges = queries.ranges(side) if index is None else queries.bounds
+        for runs in answers(self.strategy, index, ranges, queries.alive, shape.own, rows, held.first):
+            for piece in cut(runs, further) if further.any else (runs,):
+                piece[:, 0] = order[piece[:, 0]]
+                yield piece
+
+    def _further(self, side: int, values: Any, times: I64) -> Further:
+        columns = self.queries.columns(side)
+        return Further(
+            self.queries.bounds,
+            values[:, 1:],
+            columns[0] + 2,
+            self.held[1 - side].values[:, 1:],
+            columns[2] + 2,
+            times,
+            self.held[1 - side].times,
+            -1 if self.within is None else self.within,
+        )
+
+    def _change(self, changes: list[pa.RecordBatch]) -> Iterator[Emission]:
+        found = read_changes(changes, self.queries)
+        self._numbers["changes_superseded"] = found.superseded
+        if found.aside is not None and self._says_changes:
+            yield self._aside(found.aside)
+        change = found.change
+        touched = len(change.ids) + len(change.removed)
+        if not touched:
+            return
+        self._numbers["changes_applied"] = touched
+        self.queries.apply(change)
+        name = self._name("q")
+        self._deltas[name] = touched
+        self._log.add(name, change_blob(change, self.shape))
+        if sum(self._deltas.values()) > max(_COMPACT_LEAST, self.queries.count // _COMPACT_SHARE):
+            self._compact()
+
+    def _first_queries(self) -> None:
+        self.queries.load(self._load())
+        self.queries.prepare()
+        self._loaded = True
+        self._compact()
+
+    def _compact(self) -> None:
+        for name in (*([self._base] if self._base else []), *self._deltas):
+            self._log.drop(name)
+        self._base, self._deltas = self._name("q"), {}
+        queries, versions = self.queries.all()
+        none = np.empty(0, np.int64)
+        self._log.add(self._base, change_blob(Change(queries.ids, versions, queries.bounds, none), self.shape))
+
+    def _restore_queries(self, chunks: Mapping[str, pa.Buffer]) -> None:
+        first = change_of(chunks[self._base], self.shape)
+        self.queries.load(Queries(first.ids, first.bounds), first.versions)
+        self._loaded = True
+        for name in self._deltas:
+            self.queries.apply(change_of(chunks[name], self.shape))
+
+    def _keep(self, side: int, arrived: Arrivals) -> None:
+        name = self._name(str(side))
+        waiting = arrived._replace(payload=arrived.payload.select(list(self._results.waiting[side])))
+        blob = row_blob(waiting)
+        # The columns as they lie in the blob: what was read is let go.
+        self.held[side].add(name, self._from_chunk(side, read_blob(blob)), blob.size)
+        self._log.add(name, blob)
+
+    def _expire(self, watermark: int) -> None:
+        if self.within is None:
+            return
+        for held in self.held:
+            over = [name for name, chunk in held.chunks.items() if chunk.latest + self.within < watermark]
+            self._drop(held, over)
+
+    def _let_go(self, keep: int) -> None:
+        for held in self.held:
+            over, rest = [], held.count
+            for name, chunk in held.chunks.items():
+                if rest - chunk.count < keep:
+                    break
+                over.append(name)
+                rest -= chunk.count
+            self._drop(held, over)
+
+    def _drop(self, held: Held, names: list[str]) -> None:
+        if names:
+            held.drop(names)
+            for name in names:
+                self._log.drop(name)
+
+    def _late(self, side: int, rows: Arrivals, watermark: int) -> tuple[Arrivals, Emission | None]:
+        late = rows.times < watermark
+        if not late.any():
+            return rows, None
+        self._numbers["rows_late"] += int(late.sum())
+        whole = rows.payload.filter(pa.array(late)).select(self.schemas[side].names)
+        good = ~late
+        on_time = Arrivals(rows.keys[good], rows.values[good], rows.times[good], rows.payload.filter(pa.array(good)))
+        return on_time, Emission(LATE[side], whole)
+
+    def _aside(self, rows: pa.RecordBatch) -> Emission:
+        self._numbers["rows_aside"] += rows.num_rows
+        return Emission(SET_ASIDE, rows)
+
+    def _payload(self, side: int, timed: bool) -> tuple[str, ...]:
+        if timed:
+            return tuple(self.schemas[side].names)
+        return self._results.arriving[side]
+
+    def _from_chunk(self, side: int, rows: pa.RecordBatch) -> Arrivals:
+        return rows_of(rows, len(self.shape.ranges[side]), self.within is not None, self._results.waiting[side])
+
+    def _name(self, kind: str) -> str:
+        self._next += 1
+        return f"{kind}-{self._next:012d}"
+
+    def _now(self) -> int:
+        return self.queries.nbytes + sum(held.nbytes for held in self.held)
+
+    def _buffers(self) -> int:
+        """What a step needs beside rows and queries: runs as they are found, cut and written out."""
+        counts = 8 * len(self.queries.alive) if self._results.output == "counts" else 0
+        return (len(self.queries.alive) + BLOCK) * RUN + 2 * PIECE * RUN + counts
+
+    def _weigh(self, more: int) -> None:
+        self._peak = max(self._peak, self._now() + more)
+
+    def _check_budget(self, parts: tuple[list[Arrivals], list[Arrivals]]) -> None:
+        batch = sum(rows.nbytes for side in parts for rows in side)
+        # While rows are put in order, kept ones are there twice; new ones three times: as they came, in one piece,
+        # kept.
+        need = self._now() + sum(held.index_bytes for held in self.held) + 3 * batch + self._buffers()
+        self._weigh(min(need, self.budget) - self._now() if need > self._now() else 0)
+        if need > self.budget:
+            kept = sum(held.nbytes for held in self.held)
+            raise OverBudget(
+                f"This micro-batch needs {need:,} bytes in a slot that has {self.budget:,}.",
+                why=f"{self.queries.count:,} queries take {self.queries.nbytes:,}, rows that are kept {kept:,}, "
+                f"those of the micro-batch {3 * batch:,} so far.",
+                do="Start again with more memory; or with a shorter window, a smaller `keep`, smaller micro-batches.",
+            )

@@ -1,0 +1,221 @@
+"""The kernel beyond the conformance suite: forms of output, limits, lateness, bad changes, budgets."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.errors import OverBudget, StateDamaged
+from penstock.kernels.contract import Batch, Portion
+from penstock.kernels.standing.query_table import Queries
+from penstock.kernels.standing.shape import BandJoin, SelectJoin
+from penstock.kernels.standing.standing_join import StandingJoin
+from penstock.kernels.standing.strategies import BAND_JOIN, SELECT_JOIN
+from penstock.testing import Host, assert_same_rows
+
+SUPPLY = pa.schema([("product", pa.int64()), ("offered", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
+DEMAND = pa.schema([("product", pa.int64()), ("wanted", pa.float64()), ("since", pa.timestamp("us", "UTC"))])
+SELECT = SelectJoin((("product",), ("product",)), (("offered",), ("wanted",)))
+DEMAND_RENAMED = pa.schema([("item", pa.int64()), *[*DEMAND][1:]])
+BAND = BandJoin((("offered",), ("wanted",)))
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+CHANGES = pa.schema(
+    [("query", pa.int64()), ("op", pa.string()), ("version", pa.int64()), *((n, pa.float64()) for n in SELECT.bounds)]
+)
+
+
+def rows(schema, rng, count, second=0):
+    columns = [rng.integers(0, 20, count), rng.uniform(0, 100, count), [DAY + timedelta(seconds=second)] * count]
+    return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+def queries(rng, count, shape=SELECT):
+    width = len(shape.bounds) // 2
+    begin = rng.uniform(-10, 100, (count, width))
+    bounds = np.stack([begin, begin + rng.exponential(8, (count, width))], axis=2).reshape(count, -1)
+    return Queries(np.arange(count) * 10, bounds)
+
+
+def host(found, shape=SELECT, right=DEMAND, **options):
+    options = {"budget": 64 << 20, "keep": 10_000} | options
+    return Host(lambda: StandingJoin((SUPPLY, right), shape, lambda: found, **options), budget=options["budget"])
+
+
+def batches(rng, right=DEMAND, count=4, size=60):
+    return [[Portion(0, rows(SUPPLY, rng, size, n)), Portion(1, rows(right, rng, size, n))] for n in range(count)]
+
+
+@pytest.mark.parametrize(("shape", "strategies"), [(SELECT, SELECT_JOIN), (BAND, BAND_JOIN)])
+def test_every_strategy_gives_the_same_results(shape, strategies):
+    rng = np.random.default_rng(1)
+    right = DEMAND if shape.own else DEMAND_RENAMED
+    found, given = queries(rng, 300 if shape.own else 12, shape), batches(rng, right)
+    results = [host(found, shape, right, strategy=one).run(given)["results"] for one in strategies]
+    assert results[0].num_rows > 500
+    for other in results[1:]:
+        assert_same_rows(other, results[0])
+
+
+@pytest.mark.parametrize("shape", [SELECT, BAND], ids=["select", "band"])
+def test_factored_results_and_counts_are_those_of_the_pairs(shape):
+    rng = np.random.default_rng(2)
+    right = DEMAND if shape.own else DEMAND_RENAMED
+    found, given = queries(rng, 200, shape), batches(rng, right)
+    pairs, factored, counts = (
+        host(found, shape, right, output=output).run(given)["results"].to_pandas()
+        for output in ("pairs", "factored", "counts")
+    )
+    per_query = pairs.groupby("query").size()
+    assert factored.groupby("query")["partners"].sum().equals(per_query)
+    assert counts.groupby("query")["results"].sum().equals(per_query)
+    assert len(factored) < len(pairs)
+    left = factored[factored["arrived"] == "left"]
+    assert left["wanted"].isna().all()
+    assert left["offered"].notna().all()
+    assert (left["first"] <= left["last"]).all()
+    one = left.iloc[0]
+    met = pairs[(pairs["query"] == one["query"]) & (pairs["offered"] == one["offered"])]
+    assert one["first"] == met["wanted"].min() or len(met) > one["partners"]
+    if shape.own:
+        assert factored["product"].notna().all(), "the key that both sides have is always there"
+    right_ones = factored[factored["arrived"] == "right"]
+    assert (right_ones["first"] <= right_ones["last"]).all()
+    assert right_ones["first"].between(0, 100).all(), "values as they came, not negated"
+
+
+def test_rows_are_kept_until_enough_newer_ones_have_come():
+    rng = np.random.default_rng(3)
+    everything = Queries(np.array([1]), np.array([[-1e9, 1e9, -1e9, 1e9]]))
+    subject = host(everything, keep=100)
+    for second in range(5):
+        subject.step([Portion(0, rows(SUPPLY, rng, 60, second))])
+    kernel = subject.kernel
+    assert kernel.held[0].count == 120, "two micro-batches of 60 have at least 100 rows"
+    subject.crash()
+    assert subject.kernel.held[0].count == 120
+    assert len(subject.store.chunks) == 3, "two of rows, one of queries"
+
+
+def test_late_rows_leave_on_their_channel_and_old_ones_are_let_go():
+    rng = np.random.default_rng(4)
+    everything = Queries(np.array([1]), np.array([[-1e9, 1e9, -1e9, 1e9]]))
+    subject = host(everything, keep=None, within=10_000_000, event_time=("at", "since"))
+    subject.step([Portion(0, rows(SUPPLY, rng, 5, 0)), Portion(1, rows(DEMAND, rng, 5, 0))])
+    at_30 = int((DAY + timedelta(seconds=30)).timestamp() * 1e6)
+    subject.step(Batch([Portion(0, rows(SUPPLY, rng, 7, 29)), Portion(1, rows(DEMAND, rng, 3, 30))], at_30))
+    assert subject.results()["late_left"].num_rows == 7
+    assert subject.results()["late_right"].num_rows == 0
+    assert [held.count for held in subject.kernel.held] == [0, 3]
+    assert subject.kernel.metrics()["rows_late"] == 7
+
+
+def changes(*given):
+    columns = [pa.array(c, f.type) for c, f in zip(zip(*given, strict=True), CHANGES, strict=True)]
+    return Portion(2, pa.record_batch(columns, schema=CHANGES))
+
+
+def test_bad_changes_are_set_aside_with_a_reason():
+    rng = np.random.default_rng(5)
+    subject = host(Queries(np.array([1, 2]), np.array([[0.0, 1.0, 0.0, 1.0]] * 2)))
+    fine = (0.0, 100.0, 0.0, 100.0)
+    subject.step(
+        [
+            changes(
+                (3, "set", 1, *fine),
+                (3, "set", 2, *fine),
+                (4, "set", 1, 5.0, 3.0, 0.0, 1.0),
+                (5, "set", 1, None, 3.0, 0.0, 1.0),
+                (6, "set", 1, float("nan"), 3.0, 0.0, 1.0),
+                (None, "set", 1, *fine),
+                (7, "drop", 1, *fine),
+                (8, "remove", 1, *fine),
+                (2, "set", 0, *fine),
+                (1, "remove", 1, None, None, None, None),
+            ),
+            Portion(0, rows(SUPPLY, rng, 4)),
+        ]
+    )
+    aside = subject.results()["set_aside"].to_pylist()
+    assert sorted(row["reason"] for row in aside) == sorted(
+        [
+            "an empty range: it ends before it begins",
+            "a bound that is NULL or NaN",
+            "a bound that is NULL or NaN",
+            "a change without id or version",
+            "'drop' is neither 'set' nor 'remove'",
+            "no such query stands",
+            "older than what stands",
+        ]
+    )
+    assert all(row["source"] == "changes" and '"query"' in row["raw"] for row in aside)
+    kernel = subject.kernel
+    assert kernel.queries.count == 2
+    assert kernel.metrics()["changes_applied"] == 2
+    assert kernel.metrics()["changes_superseded"] == 1
+
+
+def test_many_changes_are_put_together_in_the_state():
+    rng = np.random.default_rng(6)
+    subject = host(queries(rng, 50))
+    for version in range(1, 41):
+        given = [(int(q), "set", version, *map(float, sorted(rng.uniform(0, 100, 2))), 0.0, 50.0) for q in range(40)]
+        subject.step([changes(*given)])
+    assert len(subject.store.chunks) < 30
+    assert subject.kernel.queries.count == 50 + 36, "ids 0, 10, 20 and 30 were there"
+    subject.crash()
+    assert subject.kernel.queries.count == 86
+
+
+def test_values_that_cannot_be_compared_exactly_are_set_aside():
+    schema = pa.schema([("product", pa.int64()), ("offered", pa.int64())])
+    right = pa.schema([("product", pa.int64()), ("wanted", pa.int64())])
+    kernel = lambda: StandingJoin(  # noqa: E731
+        (schema, right), SELECT, lambda: Queries(np.array([1]), np.array([[0.0, 2.0**60] * 2])), budget=1 << 22, keep=9
+    )
+    subject = Host(kernel)
+    subject.step(
+        [
+            Portion(0, pa.record_batch([pa.array([1, 1, 1]), pa.array([2**53, 2**53 + 1, None])], schema=schema)),
+            Portion(1, pa.record_batch([pa.array([1]), pa.array([5])], schema=right)),
+        ]
+    )
+    assert subject.results()["results"].num_rows == 1
+    assert subject.results()["set_aside"].num_rows == 1
+    assert subject.kernel.metrics()["rows_unmatched"] == 1
+
+
+def test_infinite_values_have_no_difference():
+    schema, right = (pa.schema([(name, pa.float64())]) for name in ("offered", "wanted"))
+    subject = Host(
+        lambda: StandingJoin(
+            (schema, right), BAND, lambda: Queries(np.array([1]), np.array([[-np.inf, np.inf]])), budget=1 << 22, keep=9
+        )
+    )
+    subject.step(
+        [
+            Portion(0, pa.record_batch([pa.array([np.inf, 1.0])], schema=schema)),
+            Portion(1, pa.record_batch([pa.array([-np.inf, 2.0])], schema=right)),
+        ]
+    )
+    assert subject.results()["results"].num_rows == 1
+    assert subject.results()["set_aside"].num_rows == 2
+
+
+def test_what_does_not_fit_stops_with_the_size_it_needs():
+    rng = np.random.default_rng(7)
+    subject = host(queries(rng, 100), budget=2 << 20, keep=1_000_000)
+    with pytest.raises(OverBudget, match="more memory"):
+        subject.run([Portion(0, rows(SUPPLY, rng, 2_000, second))] for second in range(50))
+
+
+def test_damaged_state_is_named():
+    rng = np.random.default_rng(8)
+    subject = host(queries(rng, 5))
+    subject.step([Portion(0, rows(SUPPLY, rng, 3))])
+    subject.store.chunks = {name: blob[: len(blob) // 2] for name, blob in subject.store.chunks.items()}
+    subject.crash()
+    with pytest.raises(StateDamaged, match="standing queries"):
+        _ = subject.kernel
