@@ -1,0 +1,111 @@
+"""Rows by key hash, in chains: two flat arrays, linked and probed by compiled code.
+
+A bucket has the number of its newest entry, and each entry that of the next older one. So a chain is walked from new to
+old, and an entry below `first` (dropped since) ends it: whatever is dropped from the front need not be unlinked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from penstock.kernels.window.windows import Reach
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+I32 = npt.NDArray[np.int32]
+
+END = -1
+
+
+class Entries(NamedTuple):
+    """What a probing row sees of the other side; entries from `first` on are there."""
+
+    heads: I32
+    nexts: I32
+    hashes: U64
+    moments: I64
+    numbers: I64
+    first: int
+
+
+class Probes(NamedTuple):
+    """Rows that look for partners. Each meets entries whose number is below its `before`: those that came earlier."""
+
+    hashes: U64
+    moments: I64
+    before: I64
+
+
+class Cursor(NamedTuple):
+    """Where probing stopped because the output was full: the probe, and the entry it is at."""
+
+    probe: int = 0
+    entry: int = END
+
+
+def buckets_for(entries: int) -> int:
+    """A power of two, at least as many as entries.
+
+    >>> buckets_for(0), buckets_for(16), buckets_for(17)
+    (16, 16, 32)
+    """
+    return 1 << max((entries - 1).bit_length(), 4)
+
+
+def probe(entries: Entries, probes: Probes, reach: Reach, at: Cursor, out: I64, met: I64) -> tuple[int, Cursor]:
+    """Write pairs (probe, entry) from `at` on; say how many, and where it stopped. Finished past the last probe."""
+    count, number, entry = _probe(
+        entries.heads, entries.nexts, entries.hashes, entries.moments, entries.numbers, entries.first,
+        probes.hashes, probes.moments, probes.before, reach.low, reach.high, reach.rows, at.probe, at.entry, out, met,
+    )  # fmt: skip
+    return count, Cursor(number, entry)
+
+
+@njit(cache=True)
+def link(heads: I32, nexts: I32, hashes: U64, begin: int, end: int) -> None:
+    """Put entries at the front of their chains, in order."""
+    mask = np.uint64(heads.size - 1)
+    for entry in range(begin, end):
+        bucket = np.int64(hashes[entry] & mask)
+        nexts[entry] = heads[bucket]
+        heads[bucket] = np.int32(entry)
+
+
+@njit(cache=True)
+def shift(links: I32, by: int) -> None:
+    """Renumber entries, the first `by` of which are gone."""
+    for i in range(links.size):
+        links[i] = max(links[i] - by, END)
+
+
+@njit(cache=True)
+def _probe(
+    heads: I32, nexts: I32, hashes: U64, moments: I64, numbers: I64, first: int,
+    p_hashes: U64, p_moments: I64, p_before: I64, low: int, high: int, rows: int, at: int, entry: int, out: I64,
+    met: I64,
+) -> tuple[int, int, int]:  # fmt: skip
+    mask = np.uint64(heads.size - 1)
+    room = out.size
+    found = 0
+    for p in range(at, p_hashes.size):
+        h = p_hashes[p]
+        before = p_before[p]
+        least, most = p_moments[p] + low, p_moments[p] + high
+        if entry == END:
+            entry = heads[np.int64(h & mask)]
+        while entry >= first:
+            if hashes[entry] == h and least <= moments[entry] <= most:
+                number = numbers[entry]
+                if number < before and before - number <= rows:
+                    if found == room:
+                        return found, p, entry
+                    out[found] = p
+                    met[found] = entry
+                    found += 1
+            entry = nexts[entry]
+        entry = END
+    return found, p_hashes.size, END

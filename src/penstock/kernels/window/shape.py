@@ -1,0 +1,99 @@
+"""The columns of a stream join: what goes into results, and what the archive adds to rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+
+from penstock.kernels.window.windows import LEFT, RIGHT
+
+How = Literal["inner", "left", "right", "full"]
+
+LATE = ("late_left", "late_right")
+ARCHIVE = ("archive_left", "archive_right")
+RESIDENCE = "residence"
+#: What the archive says of a row beside its own columns: the slot it belongs to, its number among the rows of its side
+#: there, how many rows of the other side were before it, the step in which it came, and, where it never reached the
+#: join, the step before that as the one it left in.
+NOTES = pa.schema(
+    [
+        ("_slot", pa.int32()),
+        ("_number", pa.int64()),
+        ("_before", pa.int64()),
+        ("_entered", pa.int64()),
+        ("_left", pa.int64()),
+    ]
+)
+#: Rows that left memory before they left the window, and the last step in which they were there.
+RESIDENCE_SCHEMA = pa.schema(
+    [
+        ("_slot", pa.int32()),
+        ("_side", pa.int32()),
+        ("_number", pa.int64()),
+        ("_left", pa.int64()),
+        ("_reason", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Two sides, the pairs of columns that are equal, and the kind of the join."""
+
+    left: pa.Schema
+    right: pa.Schema
+    on: tuple[tuple[str, str], ...]
+    how: How = "inner"
+
+    @property
+    def sides(self) -> tuple[pa.Schema, pa.Schema]:
+        """Left, right."""
+        return self.left, self.right
+
+    @cached_property
+    def keys(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The key columns of each side."""
+        return tuple(ours for ours, _ in self.on), tuple(theirs for _, theirs in self.on)
+
+    @cached_property
+    def carried(self) -> tuple[str, ...]:
+        """The right side's columns in a result: all but key columns with the same name on the left."""
+        shared = {theirs for ours, theirs in self.on if ours == theirs}
+        return tuple(name for name in self.right.names if name not in shared)
+
+    @cached_property
+    def results(self) -> pa.Schema:
+        """The left side's columns, then those that the right adds."""
+        fields = [*self.left, *(self.right.field(name) for name in self.carried)]
+        return pa.schema([field.with_nullable(True).remove_metadata() for field in fields])
+
+    def outer(self, side: int) -> bool:
+        """Whether rows of a side without partner are results."""
+        return self.how == "full" or self.how == ("left" if side == LEFT else "right")
+
+    def pairs(self, left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
+        """Results from rows side by side."""
+        columns = [*left.columns, *(right.column(name) for name in self.carried)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.results)
+
+    def alone(self, side: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Results from rows without partner: NULL for the other side, but the key is theirs."""
+        if side == RIGHT:
+            theirs = dict(self.on)
+            columns = [
+                rows.column(theirs[field.name]).cast(field.type)
+                if theirs.get(field.name) == field.name
+                else pa.nulls(rows.num_rows, field.type)
+                for field in self.left
+            ]
+            columns += [rows.column(name) for name in self.carried]
+        else:
+            columns = [*rows.columns, *(pa.nulls(rows.num_rows, self.right.field(n).type) for n in self.carried)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.results)
+
+    def archived(self, side: int) -> pa.Schema:
+        """A row as the archive has it."""
+        return pa.schema([*(field.with_nullable(True) for field in self.sides[side]), *NOTES])

@@ -1,0 +1,652 @@
+"""The window join of two streams under a memory budget."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import MemoryTooSmall, StateDamaged
+from penstock.kernels.contract import (
+    RESULTS,
+    SET_ASIDE,
+    SET_ASIDE_SCHEMA,
+    Batch,
+    Changes,
+    ChunkLog,
+    Emission,
+    Kernel,
+    Metric,
+)
+from penstock.kernels.measure import fixed_width
+from penstock.kernels.window.arrivals import Queue, Ready, cost_of, costs_of
+from penstock.kernels.window.chains import Cursor, Probes, probe
+from penstock.kernels.window.estimates import Given, KeyEstimates
+from penstock.kernels.window.evict import lowest, with_spare
+from penstock.kernels.window.ghosts import Ghosts
+from penstock.kernels.window.policy import Arrivals, Candidates, Policy, checked_scores
+from penstock.kernels.window.shape import ARCHIVE, LATE, NOTES, RESIDENCE, RESIDENCE_SCHEMA, Shape
+from penstock.kernels.window.side import ENTRY, SideRows
+from penstock.kernels.window.windows import FAR, LEFT, RIGHT, Clock, Window
+from penstock.tables.keys import equal_keys, hash_keys, injective, joinable
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+#: The least budget of a slot.
+LEAST_BUDGET = 256 << 10
+_SLICE_BYTES = 5 << 19
+_FORMAT = 1
+_SIDES = (LEFT, RIGHT)
+_NAMES = ("left", "right")
+
+
+class WindowJoin(Kernel):
+    """Join of two streams over a window: exact while memory suffices, else what the policy thinks worth keeping.
+
+    The rows of a step are put in an order of their own making (by time, then by what they say), each meets the rows of
+    the other side that came before it, and at the end of the step rows go until the rest fits the budget: first those
+    that have left the window, then those with the lowest scores. With `fixed` allocation each side has half.
+
+    Guarantees
+        With `Exact`, all pairs of the window join, each once, however rows were cut or (within the lateness) ordered;
+        NULL and NaN keys join nothing and are counted: `test_conformance`.
+        With another policy, some of them; and the archive says which: a pair was produced if and only if both rows were
+        in memory in the same step: `test_live_and_missing_pairs_are_the_join`.
+        An outer row is a result when it leaves the window, if it is certain that no partner was missed.
+        `memory()` at most `budget`: `test_conformance`.
+    State and cost
+        Waiting rows with `ENTRY` bytes each, the rows of a step (they and a copy in order), key counts, one slice of
+        results. A chunk for the rows of each step and side. A step costs its rows and results; when rows must go, all
+        waiting rows are scored once, and a tenth of them is freed.
+    Source
+        002 §2.1 (fast CPU, integrated; where a step is larger than its share of the budget, slow CPU, modular).
+    """
+
+    reports = (
+        Metric("rows_in", help="rows that arrived on both sides"),
+        Metric("rows_late", help="rows older than the watermark; on channels late_left and late_right"),
+        Metric("rows_without_key", help="rows whose key is NULL or NaN; they join nothing"),
+        Metric("rows_set_aside", help="rows too large for the window, or without an event time"),
+        Metric("rows_out", help="results"),
+        Metric("rows_without_partner", help="of them, those of an outer join that found no partner"),
+        Metric("rows_evicted", help="rows that the policy let go before they left the window"),
+        Metric("rows_shed", help="rows that never reached the join: a micro-batch was larger than its share"),
+        Metric("rows_expired", help="rows that left the window in memory"),
+        Metric("rows_waiting", help="rows in memory after the step"),
+        Metric("missed_estimate", help="results that evicted rows would have had, from a sample of them"),
+        Metric("recall_estimate", help="share of all results so far that was produced, as estimated", combine="min"),
+        Metric("model_left", help="number of the model of the left stream in force; 0 for counted keys", combine="max"),
+        Metric("model_right", help="the same of the right stream", combine="max"),
+        Metric("memory_left", help="bytes of waiting left rows"),
+        Metric("memory_right", help="bytes of waiting right rows"),
+        Metric("memory", help="bytes held at the most, over all slots"),
+        Metric("budget", help="bytes allowed, over all slots"),
+    )
+
+    def __init__(
+        self,
+        shape: Shape,
+        window: Window,
+        policy: Policy,
+        *,
+        budget: int,
+        times: tuple[str, str] | None = None,
+        fixed: bool = False,
+        where: Callable[[pa.RecordBatch, pa.RecordBatch], Any] | None = None,
+        archive: bool = False,
+        estimator: int | None = None,
+        half_life: float | None = None,
+        probabilities: tuple[Given | None, Given | None] = (None, None),
+        slot: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self._shape, self._window, self._times, self._where = shape, window, times, where
+        self._policy = copy.deepcopy(policy)
+        self._fixed, self._archive, self._slot, self._seed = fixed, archive, slot, seed
+        self._given = probabilities
+        self.budget = budget
+        self._slice = min(_SLICE_BYTES, budget // 8)
+        each = (budget // 32 if estimator is None else estimator // 2) if policy.lossy else 0
+        beside = self._slice + 2 * max(each, 4096) + budget / 64 if policy.lossy else self._slice
+        self._room = (budget - beside) * 15 / 16
+        #: Rows are taken in by so much at once; the sixteenth is for that.
+        self._gulp = self._room / 16
+        if budget < LEAST_BUDGET or self._room < budget / 4:
+            raise MemoryTooSmall(
+                f"{budget} bytes cannot hold a window.",
+                why=f"{beside:.0f} of them are for key counts and results.",
+                do=f"Give each slot at least {max(LEAST_BUDGET, 8 * each)} bytes, or the estimator fewer.",
+            )
+        self.channels = self._declared()
+        self._verify = not all(injective([shape.left.field(name).type for name in keys]) for keys in shape.keys[:1])
+        self._wide = not (fixed_width(shape.left) and fixed_width(shape.right))
+        self._sides = tuple(SideRows(_NAMES[side][0], shape.sides[side]) for side in _SIDES)
+        life = half_life or 8.0 * max(window.span(LEFT), window.span(RIGHT))
+        self._estimates = (
+            tuple(KeyEstimates(f"{_NAMES[side][0]}k", each, life) for side in _SIDES) if policy.lossy else ()
+        )
+        self._ghosts = Ghosts(window, budget / 64)
+        self._step = 0
+        self._stores = 0
+        self._clock = Clock(None, (-FAR, -FAR), (0, 0))
+        #: Of each side, how far rows reach that went before their time: beyond it nothing was missed.
+        self._hidden = [-FAR, -FAR]
+        self._produced = self._missed = 0.0
+        self._share = self._room / 2
+        self._owes = False
+        self._peak = 0.0
+        self._counts: dict[str, float] = {}
+        self._log = ChunkLog()
+
+    def _declared(self) -> dict[str, pa.Schema]:
+        declared = {RESULTS: self._shape.results, SET_ASIDE: SET_ASIDE_SCHEMA}
+        if self._times is not None and self._window.timed:
+            declared |= {LATE[side]: self._shape.sides[side] for side in _SIDES}
+        if self._archive:
+            declared |= {ARCHIVE[side]: self._shape.archived(side) for side in _SIDES} | {RESIDENCE: RESIDENCE_SCHEMA}
+        return declared
+
+    # -- the contract ------------------------------------------------------------------------------------------
+
+    def step(self, batch: Batch, now: int) -> Iterator[Emission]:
+        """Take in the rows, let each meet those before it, and let go of what does not fit."""
+        self._begin(batch.watermark)
+        yield from self._close()
+        queue = Queue(self._shape.sides, self._times is not None)
+        # What the window does not need yet is room for a burst.
+        self._share = max(self._share, self._room - sum(side.cost for side in self._sides))
+        came = 0.0
+        for side, rows in batch:
+            self._counts["rows_in"] += rows.num_rows
+            ready = yield from self._able(side, rows)
+            self._owes = self._owes or rows.num_rows > 0
+            for part in self._gulps(*ready):
+                before = queue.cost
+                queue.add(side, *part)
+                came += queue.cost - before
+                self._note(queue.cost)
+                if queue.cost > self._share:
+                    yield from self._overflow(queue)
+        if queue.overflowed:
+            yield from self._shed(queue)
+        yield from self._meet(queue)
+        yield from self._settle(came)
+        self._step += 1
+
+    def tick(self, now: int, watermark: int | None = None) -> Iterator[Emission]:
+        """Rows that left the window since, and never met a partner."""
+        self._begin(watermark)
+        yield from self._close()
+        self._owes = False
+
+    def pending(self) -> bool:
+        """Whether outer rows may have become results by the rows of the last step."""
+        return self._owes and self._shape.how != "inner"
+
+    def memory(self) -> int:
+        """Bytes held at the most since the last step began."""
+        return math.ceil(max(self._peak, self._held()))
+
+    def changes(self) -> Changes:
+        """The rows of this step that stay, those put together, and which are gone."""
+        self._stores += 1
+        for side in _SIDES:
+            self._sides[side].merge(self._room / 64, self._log)
+            self._sides[side].store(self._stores, self._log, flags=self._shape.outer(side))
+            if self._estimates:
+                self._estimates[side].store(self._stores, self._log)
+        self._ghosts.store(self._stores, self._log)
+        return self._log.take()
+
+    def head(self) -> bytes:
+        """How far both streams have come, and where their rows are."""
+        said = {
+            "format": _FORMAT,
+            "step": self._step,
+            "stores": self._stores,
+            "clock": [self._clock.watermark, self._clock.latest, self._clock.rows],
+            "hidden": self._hidden,
+            "produced": self._produced,
+            "missed": self._missed,
+            "share": self._share,
+            "owes": self._owes,
+            "sides": [side.head() for side in self._sides],
+            "estimates": [one.head() for one in self._estimates],
+            "ghosts": self._ghosts.head(),
+            "policy": self._policy.head(),
+        }
+        return json.dumps(said).encode()
+
+    def restore(self, head: bytes, chunks: Mapping[str, pa.Buffer]) -> None:
+        """Take up both streams where they were left."""
+        said = json.loads(head)
+        if said["format"] != _FORMAT:
+            raise StateDamaged(f"State of format {said['format']}; this version reads {_FORMAT}.")
+        watermark, latest, rows = said["clock"]
+        self._clock = Clock(watermark, tuple(latest), tuple(rows))
+        self._step, self._stores = said["step"], said["stores"]
+        self._hidden = said["hidden"]
+        self._produced, self._missed = said["produced"], said["missed"]
+        self._share, self._owes = min(said["share"], self._room), said["owes"]
+        for side in _SIDES:
+            self._sides[side].restore(said["sides"][side], chunks, partial(self._described, side))
+        if said["estimates"] and self._estimates:
+            for side in _SIDES:
+                self._estimates[side].restore(said["estimates"][side], chunks)
+        self._ghosts.restore(said["ghosts"], chunks)
+        self._policy.restore(said["policy"])
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers of the last step."""
+        total = self._produced + self._missed
+        return self._counts | {
+            "rows_waiting": sum(len(side) for side in self._sides),
+            "recall_estimate": self._produced / total if total else 1.0,
+            "model_left": self._policy.model(LEFT),
+            "model_right": self._policy.model(RIGHT),
+            "memory_left": self._sides[LEFT].nbytes,
+            "memory_right": self._sides[RIGHT].nbytes,
+            "memory": self.memory(),
+            "budget": self.budget,
+        }
+
+    # -- coming ------------------------------------------------------------------------------------------------
+
+    def _able(self, side: int, rows: pa.RecordBatch) -> Any:
+        """The rows that can take part; the others go where they belong."""
+        keys = [rows.column(name) for name in self._shape.keys[side]]
+        able = joinable(keys)
+        if able is not None:
+            self._counts["rows_without_key"] += rows.num_rows - int(able.sum())
+            if self._shape.outer(side):
+                yield from self._alone(side, rows.filter(pa.array(~able)))
+            rows = rows.filter(pa.array(able))
+        if self._times is not None:
+            timed = rows.column(self._times[side]).is_valid().to_numpy(zero_copy_only=False)
+            yield from self._aside(rows, timed, "its event time is NULL")
+            rows = rows if timed.all() else rows.filter(pa.array(timed))
+        if self._wide:
+            fits = costs_of(rows) <= self._gulp
+            yield from self._aside(rows, fits, f"the row is larger than {self._gulp / 2:.0f} bytes")
+            rows = rows if fits.all() else rows.filter(pa.array(fits))
+        times = self._times_of(side, rows)
+        if self._times is not None and self._window.timed and self._clock.watermark is not None:
+            late = times < self._clock.watermark
+            if late.any():
+                self._counts["rows_late"] += int(late.sum())
+                yield Emission(LATE[side], rows.filter(pa.array(late)))
+                rows, times = rows.filter(pa.array(~late)), times[~late]
+        return rows, self._hashes(side, rows), times
+
+    def _aside(self, rows: pa.RecordBatch, good: Mask, reason: str) -> Iterator[Emission]:
+        bad = np.flatnonzero(~good)
+        for begin in range(0, len(bad), 16):
+            some = rows.take(pa.array(bad[begin : begin + 16])).to_pylist()
+            raw = [json.dumps(row, default=str) for row in some]
+            columns = [pa.array([reason] * len(raw)), pa.array([""] * len(raw)), pa.array(raw, pa.string())]
+            self._counts["rows_set_aside"] += len(raw)
+            yield Emission(SET_ASIDE, pa.RecordBatch.from_arrays(columns, schema=SET_ASIDE_SCHEMA))
+
+    def _gulps(self, rows: pa.RecordBatch, hashes: U64, times: I64) -> Iterator[tuple[pa.RecordBatch, U64, I64]]:
+        """The rows in parts that memory is kept free for."""
+        if cost_of(rows) <= self._gulp:
+            yield rows, hashes, times
+            return
+        for begin, end in _runs(costs_of(rows), self._gulp):
+            # A copy: a slice would keep all of what it was cut from.
+            yield rows.take(pa.array(np.arange(begin, end))), hashes[begin:end], times[begin:end]
+
+    def _overflow(self, queue: Queue) -> Iterator[Emission]:
+        """More rows than the queue may hold: in rounds where nothing depends on their order, else some are shed."""
+        if self._window.timed and not self._policy.lossy and not self._archive:
+            yield from self._meet(queue)
+            self._check_fits()
+        elif self._window.timed and self._policy.lossy:
+            yield from self._shed(queue)
+        else:
+            raise MemoryTooSmall(
+                f"A micro-batch is larger than the {self._share:.0f} bytes that a slot has for it.",
+                why="Rows must be put in order before they are counted or numbered.",
+                do="Give more memory, or smaller micro-batches: maxFilesPerTrigger, maxOffsetsPerTrigger.",
+            )
+
+    def _shed(self, queue: Queue) -> Iterator[Emission]:
+        for side, ready in queue.shed(self._share, self._queue_scores):
+            if not ready.rows.num_rows:
+                continue
+            self._counts["rows_shed"] += ready.rows.num_rows
+            moments = self._window.moments(ready.times)
+            self._hide(side, moments, np.zeros(0, np.int64))
+            # They have no numbers; any will do that are below those of rows to come.
+            numbers = self._clock.rows[side] - 1 - np.arange(len(moments))
+            self._ghosts.follow(side, ready.hashes, moments, numbers, self._log)
+            if self._archive:
+                nothing = pa.nulls(ready.rows.num_rows, pa.int64())
+                left = pa.array(np.full(ready.rows.num_rows, self._step - 1))
+                yield self._archived(side, ready.rows, nothing, nothing, left)
+
+    def _queue_scores(self, side: int, ready: Ready) -> F64:
+        moments = self._window.moments(ready.times)
+        numbers = np.full(len(moments), self._clock.rows[side])
+        rows = self._candidates(side, ready.hashes, moments, numbers, lambda: self._key_array(side, ready.rows))
+        return checked_scores(self._policy, rows, self._salt())
+
+    def _meet(self, queue: Queue) -> Iterator[Emission]:
+        """Each row of the queue meets those of the other side that came before it; all of them wait then."""
+        ordered = self._policy.lossy or self._archive or not self._window.timed
+        ready = [queue.take(side, ordered=ordered) for side in _SIDES]
+        had = self._clock.rows
+        counts = tuple(had[side] + ready[side].rows.num_rows for side in _SIDES)
+        if ordered:
+            before = [
+                had[RIGHT] + np.searchsorted(ready[RIGHT].order, ready[LEFT].order, side="left"),
+                had[LEFT] + np.searchsorted(ready[LEFT].order, ready[RIGHT].order, side="right"),
+            ]
+        else:
+            # As if all left rows came after all right ones: which came first does not matter here.
+            before = [np.full(len(r.hashes), n) for r, n in zip(ready, (counts[RIGHT], had[LEFT]), strict=True)]
+        latest = tuple(max(self._clock.latest[side], int(ready[side].times.max(initial=-FAR))) for side in _SIDES)
+        self._clock = Clock(self._clock.watermark, latest, counts)  # type: ignore[arg-type]
+        first, entered = [], []
+        for side in _SIDES:
+            self._learn(side, ready[side], had[side])
+            numbers = np.arange(had[side], counts[side])
+            moments = self._moments(side, ready[side].times)
+            entered.append(moments)
+            first.append(self._sides[side].admit(ready[side].rows, ready[side].hashes, moments, numbers)[0])
+            if self._archive and len(numbers):
+                columns = (pa.array(numbers), pa.array(before[side]), pa.nulls(len(numbers), pa.int64()))
+                yield self._archived(side, ready[side].rows, *columns)
+        self._note(queue.cost)
+        for side in _SIDES:
+            probes = Probes(ready[side].hashes, entered[side], before[side])
+            if self._policy.lossy:
+                missed = self._ghosts.missed(side, probes)
+                self._missed += missed
+                self._counts["missed_estimate"] += missed
+            yield from self._probe(side, ready[side].rows, probes, first[side])
+
+    def _learn(self, side: int, ready: Ready, first: int) -> None:
+        if not self._estimates or not len(ready.hashes):
+            return
+        timed = self._window.timed
+        self._estimates[side].add(ready.hashes, float(self._clock.latest[side] if timed else self._clock.rows[side]))
+        times = ready.times if timed else np.arange(first, first + len(ready.hashes))
+        self._policy.observe(Arrivals(side, times, first, lambda: self._key_array(side, ready.rows)))
+
+    # -- meeting -----------------------------------------------------------------------------------------------
+
+    def _probe(self, side: int, rows: pa.RecordBatch, probes: Probes, first: int) -> Iterator[Emission]:
+        other = self._sides[1 - side]
+        reach = self._window.reach(side)
+        room = max(min(65_536, self._slice // 64), 16)
+        ours, theirs = np.empty(room, np.int64), np.empty(room, np.int64)
+        sizes, own = other.column("sizes"), self._sides[side].column("sizes")[first - self._sides[side].first :]
+        at = Cursor()
+        while at.probe < len(probes.hashes):
+            count, at = probe(other.entries(), probes, reach, at, ours, theirs)
+            if not count:
+                continue
+            # By the entries that are met, piece by piece: results have no order.
+            order = np.argsort(theirs[:count], kind="stable")
+            met, probing = theirs[:count][order], ours[:count][order]
+            each = (sizes[met - other.first].astype(np.float64) + own[probing]) / 8 + 16
+            for begin, end in _runs(each, self._slice / 2):
+                self._note(float(each[begin:end].sum()))
+                yield from self._emit(side, rows, probing[begin:end], met[begin:end], first)
+
+    def _emit(self, side: int, rows: pa.RecordBatch, probing: I64, met: I64, first: int) -> Iterator[Emission]:
+        pair = [rows.take(pa.array(probing)), self._sides[1 - side].take(met)]
+        left, right = pair if side == LEFT else pair[::-1]
+        holds = self._holds(left, right)
+        if holds is not None:
+            left, right = left.filter(pa.array(holds)), right.filter(pa.array(holds))
+            probing, met = probing[holds], met[holds]
+        if self._shape.outer(side):
+            self._sides[side].mark_met(first + probing)
+        if self._shape.outer(1 - side):
+            self._sides[1 - side].mark_met(met)
+        if left.num_rows:
+            self._counts["rows_out"] += left.num_rows
+            self._produced += left.num_rows
+            yield Emission(RESULTS, self._shape.pairs(left, right))
+
+    def _holds(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Mask | None:
+        """False for candidates with another key of the same hash, and where the condition does not hold."""
+        holds: Mask | None = None
+        if self._verify:
+            keys = self._shape.keys
+            holds = equal_keys([left.column(n) for n in keys[LEFT]], [right.column(n) for n in keys[RIGHT]])
+        if self._where is not None:
+            said = truths(self._where(left, right), left.num_rows)
+            holds = said if holds is None else holds & said
+        return None if holds is None or holds.all() else holds
+
+    def _alone(self, side: int, rows: pa.RecordBatch) -> Iterator[Emission]:
+        if rows.num_rows:
+            self._counts["rows_out"] += rows.num_rows
+            self._counts["rows_without_partner"] += rows.num_rows
+            self._produced += rows.num_rows
+            yield Emission(RESULTS, self._shape.alone(side, rows))
+
+    # -- going -------------------------------------------------------------------------------------------------
+
+    def _close(self) -> Iterator[Emission]:
+        """Rows that can meet no partner any more: results of an outer join, and then gone."""
+        self._ghosts.close(self._clock, self._log)
+        for side in _SIDES:
+            rows = self._sides[side]
+            if self._shape.outer(side):
+                yield from self._close_outer(side)
+            before = len(rows)
+            rows.drop_front(partial(self._closed, side), self._log)
+            self._counts["rows_expired"] += before - len(rows)
+
+    def _closed(self, side: int, moments: I64, numbers: I64) -> Mask:
+        return self._window.closed(side, moments, numbers, self._clock)
+
+    def _close_outer(self, side: int) -> Iterator[Emission]:
+        rows = self._sides[side]
+        moments = rows.column("moments")
+        closed = self._window.closed(side, moments, rows.column("numbers"), self._clock)
+        alone = np.flatnonzero(closed & (rows.column("met") == 0))
+        if not len(alone):
+            return
+        # A row that went too soon may have been its partner: then only the archive can tell.
+        missed = moments[alone] <= self._hidden[1 - side]
+        entries = alone + rows.first
+        for begin, end in _runs(rows.column("sizes")[alone[~missed]] / 8, self._slice / 2):
+            yield from self._alone(side, rows.take(entries[~missed][begin:end]))
+        if self._archive and missed.any():
+            yield self._residence(side, rows.column("numbers")[alone[missed]], "unsettled")
+        rows.mark_met(entries)
+
+    def _settle(self, came: float) -> Iterator[Emission]:
+        """Let go until the rest fits, with as much kept free as the next step may need."""
+        share = min(max(1.25 * came, self._room / 8), self._room / 2) if self._window.timed else self._room / 2
+        if not self._policy.lossy:
+            share = min(share, max(self._room - sum(side.cost for side in self._sides), self._room / 8))
+        self._share = share
+        limit = self._room - share
+        if not self._policy.lossy:
+            self._check_fits()
+            return
+        pools: tuple[tuple[int, ...], ...] = ((LEFT,), (RIGHT,)) if self._fixed else (_SIDES,)
+        for pool in pools:
+            allowed = limit / len(pools)
+            excess = sum(self._sides[side].cost for side in pool) - allowed
+            if excess > 0:
+                yield from self._evict(pool, with_spare(excess, allowed, sum(len(self._sides[side]) for side in pool)))
+
+    def _evict(self, pool: tuple[int, ...], free: float) -> Iterator[Emission]:
+        lives, scores, ages, costs = [], [], [], []
+        for side in pool:
+            rows = self._sides[side]
+            candidates = self._waiting(side)
+            each = checked_scores(self._policy, candidates, self._salt()).copy()
+            # What has left the window goes first, and costs nothing.
+            each[candidates.life < 0] = -np.inf
+            closed = self._window.closed(side, rows.column("moments"), rows.column("numbers"), self._clock)
+            lives.append((candidates, closed))
+            scores.append(each)
+            ages.append(candidates.age)
+            costs.append(rows.column("sizes") / 8 + ENTRY)
+        self._note(sum(40.0 * len(each) for each in scores) / 8)
+        gone = lowest(np.concatenate(scores), np.concatenate(ages), np.concatenate(costs), free)
+        begin = 0
+        for side, (candidates, closed) in zip(pool, lives, strict=True):
+            here = gone[begin : begin + len(closed)]
+            begin += len(closed)
+            yield from self._let_go(side, here, candidates, closed)
+
+    def _let_go(self, side: int, gone: Mask, candidates: Candidates, closed: Mask) -> Iterator[Emission]:
+        rows = self._sides[side]
+        early = gone & ~closed
+        self._counts["rows_expired"] += int((gone & closed).sum())
+        self._counts["rows_evicted"] += int(early.sum())
+        if early.any():
+            self._hide(side, rows.column("moments")[early], candidates.numbers[early])
+            gone_moments = rows.column("moments")[early]
+            self._ghosts.follow(side, candidates.hashes[early], gone_moments, candidates.numbers[early], self._log)
+            self._policy.departed(side, candidates.age[early])
+            if self._archive:
+                yield self._residence(side, candidates.numbers[early], "evicted")
+        if gone.any():
+            rows.keep(~gone, self._log)
+
+    def _check_fits(self) -> None:
+        held = sum(side.cost for side in self._sides)
+        if held + self._room / 8 > self._room:
+            for side in _SIDES:
+                rows = self._sides[side]
+                closed = self._window.closed(side, rows.column("moments"), rows.column("numbers"), self._clock)
+                if closed.any():
+                    self._counts["rows_expired"] += int(closed.sum())
+                    rows.keep(~closed, self._log)
+            held = sum(side.cost for side in self._sides)
+        if held + self._room / 8 > self._room:
+            raise MemoryTooSmall(
+                f"The window does not fit: {sum(len(s) for s in self._sides):,} waiting rows need {held:.0f} bytes "
+                f"of a slot that has {self._room * 7 / 8:.0f} for them.",
+                why='The policy "exact" lets no row go before it leaves the window.',
+                do='Give more memory or a shorter window, or a policy that chooses: policy="prob".',
+            )
+
+    # -- what is known -----------------------------------------------------------------------------------------
+
+    def _waiting(self, side: int) -> Candidates:
+        rows = self._sides[side]
+        entries = np.arange(rows.first, rows.end)
+        names = self._shape.keys[side]
+        return self._candidates(
+            side,
+            rows.column("hashes"),
+            rows.column("moments"),
+            rows.column("numbers"),
+            lambda: self._key_array(side, rows.take(entries, names)),
+        )
+
+    def _candidates(
+        self, side: int, hashes: U64, moments: I64, numbers: I64, keys: Callable[[], pa.Array]
+    ) -> Candidates:
+        life = self._window.life(side, moments, numbers, self._clock)
+        age = self._window.span(side) - life
+        given = self._given[1 - side]
+
+        def partner() -> F64:
+            if given is not None:
+                return np.asarray(given(keys()), np.float64)
+            return self._estimates[1 - side].probability(hashes)
+
+        return Candidates(side, hashes, numbers, life, age, self._clock, partner, keys)
+
+    def _hide(self, side: int, moments: I64, numbers: I64) -> None:
+        reach = self._window.reach(1 - side)
+        furthest = FAR if not self._window.timed else int(moments.max(initial=-FAR)) - reach.low
+        self._hidden[side] = max(self._hidden[side], min(furthest, FAR))
+
+    def _key_array(self, side: int, rows: pa.RecordBatch) -> pa.Array:
+        names = self._shape.keys[side]
+        if len(names) == 1:
+            return rows.column(names[0])
+        return pa.StructArray.from_arrays([rows.column(name) for name in names], list(names))
+
+    def _hashes(self, side: int, rows: pa.RecordBatch) -> U64:
+        return hash_keys([rows.column(name) for name in self._shape.keys[side]])
+
+    def _times_of(self, side: int, rows: pa.RecordBatch) -> I64:
+        if self._times is None:
+            return np.zeros(rows.num_rows, np.int64)
+        column = rows.column(self._times[side])
+        micro = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+        return micro.cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+
+    def _moments(self, side: int, times: I64) -> I64:
+        return self._window.moments(times) if self._window.timed else np.zeros(len(times), np.int64)
+
+    def _described(self, side: int, rows: pa.RecordBatch) -> tuple[U64, I64]:
+        return self._hashes(side, rows), self._moments(side, self._times_of(side, rows))
+
+    def _archived(
+        self, side: int, rows: pa.RecordBatch, numbers: pa.Array, before: pa.Array, left: pa.Array
+    ) -> Emission:
+        count = rows.num_rows
+        notes = [pa.array(np.full(count, self._slot, np.int32)), numbers, before, pa.array(np.full(count, self._step))]
+        columns = [*rows.columns, *notes, left]
+        assert len(notes) + 1 == len(NOTES)
+        return Emission(ARCHIVE[side], pa.RecordBatch.from_arrays(columns, schema=self._shape.archived(side)))
+
+    def _residence(self, side: int, numbers: I64, reason: str) -> Emission:
+        count = len(numbers)
+        columns = [
+            pa.array(np.full(count, self._slot, np.int32)),
+            pa.array(np.full(count, side, np.int32)),
+            pa.array(numbers),
+            pa.array(np.full(count, self._step)),
+            pa.array([reason] * count, pa.string()),
+        ]
+        return Emission(RESIDENCE, pa.RecordBatch.from_arrays(columns, schema=RESIDENCE_SCHEMA))
+
+    def _salt(self) -> int:
+        return (self._seed * 0x9E3779B97F4A7C15 + self._step * 0xD6E8FEB86659FD93 + 1) & 0x7FFFFFFFFFFFFFFF
+
+    def _begin(self, watermark: int | None) -> None:
+        self._counts = dict.fromkeys((metric.name for metric in self.reports), 0.0)
+        self._peak = self._held()
+        known = [mark for mark in (watermark, self._clock.watermark) if mark is not None]
+        self._clock = self._clock._replace(watermark=max(known, default=None))
+
+    def _held(self) -> float:
+        held = sum(side.nbytes for side in self._sides) + sum(one.memory() for one in self._estimates)
+        return held + self._ghosts.nbytes
+
+    def _note(self, beside: float = 0) -> None:
+        self._peak = max(self._peak, self._held() + beside)
+
+
+def truths(said: Any, rows: int) -> Mask:
+    """What a condition says, NULL for no."""
+    if isinstance(said, pa.Array | pa.ChunkedArray):
+        whole = said.combine_chunks() if isinstance(said, pa.ChunkedArray) else said
+        return whole.fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
+    return np.asarray(said, np.bool_).reshape(rows)
+
+
+def _runs(sizes: F64, most: float) -> Iterator[tuple[int, int]]:
+    """Rows of these sizes in runs of about `most` bytes."""
+    ends = np.cumsum(sizes)
+    begin, done = 0, 0.0
+    while begin < len(ends):
+        end = max(int(np.searchsorted(ends, done + most, side="right")), begin + 1)
+        yield begin, end
+        begin, done = end, float(ends[end - 1])

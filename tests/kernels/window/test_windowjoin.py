@@ -1,0 +1,322 @@
+"""The window join: late rows, what policies choose, what is counted, and what is told."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.errors import BadOption, MemoryTooSmall, PredicateFailed
+from penstock.kernels.contract import Batch, ChunkLog, Portion
+from penstock.kernels.window.custom import Custom
+from penstock.kernels.window.evict import lowest
+from penstock.kernels.window.exact import Exact
+from penstock.kernels.window.life import Life
+from penstock.kernels.window.prob import Prob
+from penstock.kernels.window.rand import Rand
+from penstock.kernels.window.shape import Shape
+from penstock.kernels.window.side import ENTRY, SideRows
+from penstock.kernels.window.windowjoin import LEAST_BUDGET, WindowJoin
+from penstock.kernels.window.windows import LandmarkWindow, RowWindow, TimeWindow
+from penstock.tables.keys import hash_keys
+from penstock.testing import EventTime, Host, zipf_keys
+
+_spec = importlib.util.spec_from_file_location("window_naive", Path(__file__).parent / "naive.py")
+naive = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(naive)
+
+LEFT = pa.schema([("k", pa.int64()), ("lt", pa.timestamp("us")), ("v", pa.int64())])
+RIGHT = pa.schema([("k", pa.int64()), ("rt", pa.timestamp("us")), ("w", pa.int64())])
+SHAPE = Shape(LEFT, RIGHT, (("k", "k"),))
+TIMES = ("lt", "rt")
+
+
+def rows(side, keys, times):
+    schema = (LEFT, RIGHT)[side]
+    keys = pa.array(keys, pa.int64())
+    columns = [keys, pa.array(times, pa.int64()).cast(pa.timestamp("us")), pa.array(np.arange(len(keys)))]
+    return Portion(side, pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def make(policy=None, window=None, budget=LEAST_BUDGET, **options):
+    window = window or TimeWindow(100, 100)
+    return WindowJoin(options.pop("shape", SHAPE), window, policy or Exact(), budget=budget, times=TIMES, **options)
+
+
+def test_late_rows_go_to_their_channel_and_join_nothing():
+    host = Host(make, event_time=EventTime(TIMES, 10))
+    host.step([rows(0, [1], [100]), rows(1, [2], [100])])
+    # The watermark is 90 now: 90 is in time, 89 is late.
+    host.step([rows(0, [2, 2], [89, 90]), rows(1, [1, 1], [90, 5])])
+    out = host.results()
+    assert sorted(zip(out["results"]["v"].to_pylist(), out["results"]["w"].to_pylist(), strict=True)) == [
+        (0, 0),
+        (1, 0),
+    ]
+    assert out["late_left"]["lt"].cast(pa.int64()).to_pylist() == [89]
+    assert out["late_right"]["rt"].cast(pa.int64()).to_pylist() == [5]
+    counts = host.kernel.metrics()
+    assert (counts["rows_in"], counts["rows_late"]) == (4, 2)
+
+
+def test_rows_without_key_or_time_are_counted_and_join_nothing():
+    shape = Shape(LEFT, RIGHT, (("k", "k"),), "full")
+    host = Host(lambda: make(shape=shape), event_time=EventTime(TIMES))
+    left = pa.RecordBatch.from_pylist([{"k": None, "lt": 1, "v": 7}, {"k": 1, "lt": None, "v": 8}], schema=LEFT)
+    host.step([Portion(0, left), rows(1, [None, 1], [1, 1])])
+    out = host.results()
+    assert host.kernel.metrics()["rows_without_key"] == 2
+    assert host.kernel.metrics()["rows_set_aside"] == 1
+    assert out["set_aside"]["reason"].to_pylist() == ["its event time is NULL"]
+    assert sorted((r["v"] or 0, r["w"] or 0) for r in out["results"].to_pylist()) == [(0, 0), (7, 0)]
+
+
+def test_out_of_order_rows_within_the_lateness_give_the_same_results():
+    rng = np.random.default_rng(3)
+    sides = [rows(side, rng.integers(0, 20, 400), np.sort(rng.integers(0, 2_000, 400))) for side in (0, 1)]
+    found = []
+    for order in (np.arange(400), np.argsort(np.arange(400) + rng.integers(0, 60, 400))):
+        host = Host(lambda: make(budget=1 << 20), event_time=EventTime(TIMES, 2_000))
+        for begin in range(0, 400, 40):
+            part = pa.array(order[begin : begin + 40])
+            host.step([Portion(side, batch.take(part)) for side, batch in sides])
+        out = host.results()["results"]
+        found.append(Counter(zip(out["v"].to_pylist(), out["w"].to_pylist(), strict=True)))
+    assert found[0] == found[1]
+    assert sum(found[0].values()) > 500
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+def play(kernel, steps):
+    """The pairs that come of some steps."""
+    pairs = []
+    for step in steps:
+        for emission in kernel.step(Batch(step, None), 0):
+            if emission.channel == "results":
+                pairs += zip(emission.rows["v"].to_pylist(), emission.rows["w"].to_pylist(), strict=True)
+        kernel.changes()
+    return pairs
+
+
+def count(kernel, steps):
+    """How many results come of some steps."""
+    found = 0
+    for step in steps:
+        found += sum(e.rows.num_rows for e in kernel.step(Batch(step, None), 0) if e.channel == "results")
+        kernel.changes()
+    return found
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("policy", [Prob(), Life()], ids=["prob", "life"])
+def test_policies_equal_their_naive_twins(policy, fixed):
+    """With given probabilities, each step lets go of the lowest score, of equal ones of the oldest."""
+    rng = np.random.default_rng(8)
+    chances = rng.permutation(np.arange(1, 31) / 465.0)
+    keys = rng.integers(0, 30, (2, 300))
+    given = (lambda k: chances[k.to_numpy()],) * 2
+    kernel = make(policy, TimeWindow(120, 120), probabilities=given, fixed=fixed)
+    each = 24 + 3 / 8 + ENTRY
+    limit = int((kernel._room - kernel._room / 8) / each)
+    # A memory for 60 rows instead of some thousand: the rest of the room is taken away.
+    kernel._room = 60 * each / (7 / 8) + 1e-6
+    assert limit > 60
+    got, memory, want = [], [], []
+    steps = [[rows(side, keys[side, t : t + 1], [t]) for side in (0, 1)] for t in range(300)]
+    for t, step in enumerate(steps):
+        step = [Portion(s, b.set_column(2, ("v", "w")[s], pa.array([t]))) for s, b in step]
+        got += play(kernel, [step])
+        new = [(side, int(keys[side, t]), t) for side in (0, 1)]
+        for side, key, _ in new:
+            want += [
+                (t, u) if side == 0 else (u, t) for s, k, u in memory if (s, k) == (1 - side, key) and t - u <= 120
+            ]
+        want += [(t, t)] if keys[0, t] == keys[1, t] else []
+        memory += new
+
+        def score(row, t=t):
+            life = row[2] + 120 - t
+            worth = chances[row[1]] * (life if policy.name == "life" else 1)
+            return (-1.0 if life < 0 else worth, row[2], row[0])
+
+        for pool in ((0,), (1,)) if fixed else ((0, 1),):
+            rest = sorted((row for row in memory if row[0] in pool), key=score)
+            for row in rest[: max(len(rest) - 60 // (2 if fixed else 1), 0)]:
+                memory.remove(row)
+    assert Counter(got) == Counter(want)
+    assert len(want) > 200
+
+
+def test_rand_is_fair():
+    """Rows that came first are as likely to go as rows that came last."""
+    gone = np.zeros(10)
+    for seed in range(100):
+        kernel = make(Rand(), seed=seed)
+        list(kernel.step(Batch([rows(0, np.arange(1_000), np.zeros(1_000))], None), 0))
+        waiting = kernel._waiting(0)
+        scores = kernel._policy.scores(waiting, kernel._salt())
+        mask = lowest(scores, waiting.age, np.ones(1_000), 100.0)
+        gone += mask.reshape(10, 100).sum(axis=1)
+    assert gone.sum() == 100 * 100
+    assert abs(gone / 1_000 - 1).max() < 0.12
+
+
+def test_a_tight_budget_keeps_frequent_keys_and_tells_how_much_is_missed():
+    exact, found = {}, {}
+    keys = [zipf_keys(10_000, 2_000, 1.0, seed) for seed in (5, 6)]
+    for policy, budget in ((Exact(), 8 << 20), (Prob(), 400 << 10), (Rand(), 400 << 10)):
+        kernel, total, evicted = make(policy, TimeWindow(4_000, 4_000), budget=budget), 0, 0
+        for begin in range(0, 10_000, 400):
+            part = slice(begin, begin + 400)
+            step = [rows(side, keys[side][part], np.arange(begin, begin + 400)) for side in (0, 1)]
+            total += count(kernel, [step])
+            evicted += kernel.metrics()["rows_evicted"]
+            assert kernel.memory() <= budget
+        found[policy.name] = total
+        if policy.lossy:
+            exact[policy.name] = kernel.metrics()["recall_estimate"]
+            assert evicted > 5_000
+    assert found["rand"] < found["prob"] < found["exact"]
+    for name, estimate in exact.items():
+        assert abs(estimate - found[name] / found["exact"]) < 0.12, (name, estimate, found)
+
+
+def test_ghosts_count_what_was_missed():
+    """With room for all ghosts, produced and missed are the exact join."""
+    from penstock.kernels.window.ghosts import Ghosts
+
+    window = TimeWindow(50, 50)
+    keys = np.random.default_rng(4).integers(0, 40, (2, 3_000))
+    kernel = make(Rand(), window, budget=4 << 20)
+    kernel._room = 100 * 110.0
+    kernel._ghosts = Ghosts(window, 1 << 30)
+    kernel._ghosts._bits = 0
+    exact, missed, produced = make(Exact(), window, budget=4 << 20), 0.0, 0
+    want = 0
+    for begin in range(0, 3_000, 10):
+        step = [rows(side, keys[side, begin : begin + 10], np.arange(begin, begin + 10)) for side in (0, 1)]
+        produced += count(kernel, [step])
+        want += count(exact, [step])
+        missed += kernel.metrics()["missed_estimate"]
+    assert kernel.metrics()["rows_shed"] == 0
+    assert 0 < produced < want == produced + missed
+
+
+def test_a_step_larger_than_its_share_is_shed_by_the_same_policy_whatever_its_order():
+    keys = zipf_keys(20_000, 500, 1.0, 2)
+    warm = [rows(side, keys[:200], np.zeros(200)) for side in (0, 1)]
+    burst = rows(0, keys, np.full(20_000, 5)).rows
+    archives = []
+    for order in (np.arange(20_000), np.random.default_rng(1).permutation(20_000)):
+        kernel = make(Prob(), archive=True)
+        play(kernel, [warm])
+        parts = [Portion(0, burst.take(pa.array(order[i : i + 3_000]))) for i in range(0, 20_000, 3_000)]
+        shed, kept = Counter(), Counter()
+        for emission in kernel.step(Batch(parts, None), 0):
+            if emission.channel == "archive_left":
+                for row in emission.rows.to_pylist():
+                    (kept if row["_left"] is None else shed)[row["v"]] += 1
+        assert kernel.metrics()["rows_shed"] == sum(shed.values()) > 5_000
+        assert sum(shed.values()) + sum(kept.values()) == 20_000
+        assert kernel.memory() <= LEAST_BUDGET
+        archives.append((shed, kept))
+    assert archives[0] == archives[1]
+    frequency = Counter(keys.tolist())
+    mean = [np.mean([frequency[int(keys[v])] for v in some]) for some in archives[0]]
+    assert mean[0] < mean[1], "what is shed is what partners are least likely for"
+
+
+# -- what is told ------------------------------------------------------------------------------------------------------
+
+
+def test_exact_stops_where_memory_does_not_suffice_and_says_what_to_do():
+    kernel = make()
+    with pytest.raises(MemoryTooSmall, match="window does not fit") as caught:
+        play(kernel, [[rows(0, np.arange(500), np.full(500, t))] for t in range(100)])
+    assert 'policy="prob"' in str(caught.value)
+    with pytest.raises(MemoryTooSmall, match="cannot hold a window"):
+        make(budget=1_000)
+    with pytest.raises(MemoryTooSmall, match="the estimator fewer"):
+        make(Prob(), estimator=LEAST_BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        (lambda keys, ages, partner: partner * np.nan, "returned NaN"),
+        (lambda keys, ages, partner: partner[:3], "scores for"),
+        (lambda keys, ages, partner: 1 / 0, "raised ZeroDivisionError"),
+    ],
+)
+def test_a_policy_that_returns_nan_is_told(score, said):
+    kernel = make(Custom(score))
+    with pytest.raises(PredicateFailed, match=said):
+        play(kernel, [[rows(0, np.arange(500), np.full(500, t))] for t in range(100)])
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        (lambda: TimeWindow(0, 5), "no length"),
+        (lambda: TimeWindow(5, -1), "no length"),
+        (lambda: RowWindow(0, 1), "holds nothing"),
+        (lambda: LandmarkWindow(-3), "are none"),
+    ],
+)
+def test_windows_without_length_are_refused(window, said):
+    with pytest.raises(BadOption, match=said):
+        window()
+
+
+# -- storage -----------------------------------------------------------------------------------------------------------
+
+
+def side_of(parts):
+    side, log = SideRows("l", LEFT), ChunkLog()
+    for number, part in enumerate(parts):
+        keys = hash_keys([part.rows.column("k")])
+        times = part.rows.column("lt").cast(pa.int64()).to_numpy()
+        side.admit(part.rows, keys, times, np.arange(number * 100, number * 100 + len(keys)))
+    return side, log
+
+
+def test_a_side_costs_what_it_says():
+    rng = np.random.default_rng(0)
+    side, log = side_of([rows(0, rng.integers(0, 9, 100), np.arange(100)) for _ in range(40)])
+    assert side.nbytes <= side.cost
+    for _ in range(20):
+        side.keep(rng.random(len(side)) < 0.8, log)
+        side.drop_front(lambda moments, numbers: numbers < 100, log)
+        assert side.nbytes <= side.cost + 8_192
+    assert side.cost == pytest.approx(sum(p.size for p in side.pieces) + ENTRY * len(side))
+
+
+def test_a_side_comes_back_as_it_was():
+    rng = np.random.default_rng(0)
+    side, log = side_of([rows(0, rng.integers(0, 9, 100), np.arange(100)) for _ in range(200)])
+    side.merge(50_000, log)
+    stored = {}
+    for step in range(6):
+        side.keep(rng.random(len(side)) < 0.7, log)
+        side.mark_met(np.arange(0, len(side), 3))
+        side.store(step, log, flags=True)
+        changes = log.take()
+        stored = {k: v for k, v in stored.items() if k not in changes.gone} | dict(changes.new)
+        again = SideRows("l", LEFT)
+        again.restore(
+            side.head(),
+            stored,
+            lambda r: (hash_keys([r.column("k")]), r.column("lt").cast(pa.int64()).to_numpy()),
+        )
+        assert again.head() == side.head()
+        for name in ("hashes", "moments", "numbers", "sizes", "met"):
+            assert (again.column(name) == side.column(name)).all(), name
+        everything = np.arange(side.first, side.end)
+        assert again.take(everything - side.first).equals(side.take(everything))
+        assert again.cost == side.cost
