@@ -26,6 +26,8 @@
     ├── SourceLost             unread input was deleted before it was read
     ├── SinkDamaged            a committed output file or ledger entry is missing or changed
     ├── OverBudget             rows that must be kept no longer fit the memory they were given
+    ├── BadFrame               what came over a broker is no message of subscriptions
+    ├── BrokerUnreachable      no broker answers, or none can be started
     ├── PredicateFailed        a function that decides a join raised an error
     └── KernelFault            a kernel broke its own promise (a bug; please report it)
 """
@@ -166,6 +168,14 @@ class SinkDamaged(PenstockError):
 
 class OverBudget(PenstockError):
     """Rows that must be kept no longer fit the memory they were given."""
+
+
+class BadFrame(PenstockError):
+    """What came over a broker is no message of subscriptions."""
+
+
+class BrokerUnreachable(PenstockError):
+    """No broker answers, or none can be started."""
 
 
 class PredicateFailed(PenstockError):
