@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from penstock import errors as errors
     from penstock.operators.catch_up import catch_up as catch_up
     from penstock.operators.join_table import join_table as join_table
+    from penstock.operators.standing_queries import StandingQueries as StandingQueries
     from penstock.operators.subscriptions import Subscriptions as Subscriptions
     from penstock.plan.conditions import as_of as as_of
     from penstock.plan.conditions import band as band
     from penstock.plan.conditions import range as range  # noqa: A004
     from penstock.plan.conditions import where as where
+    from penstock.plan.standing_queries import band_join as band_join
+    from penstock.plan.standing_queries import select_join as select_join
     from penstock.spark.flow import Flow as Flow
     from penstock.spark.session import session as session
     from penstock.spark.sources import read_json as read_json
@@ -28,16 +31,19 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Flow",
+    "StandingQueries",
     "Subscriptions",
     "__version__",
     "as_of",
     "band",
+    "band_join",
     "catch_up",
     "errors",
     "join_table",
     "prepare",
     "range",
     "read_json",
+    "select_join",
     "session",
     "table",
     "where",
@@ -46,15 +52,18 @@ __all__ = [
 # name -> (module, attribute in it, or None for the module itself)
 _HOMES: dict[str, tuple[str, str | None]] = {
     "Flow": ("penstock.spark.flow", "Flow"),
+    "StandingQueries": ("penstock.operators.standing_queries", "StandingQueries"),
     "Subscriptions": ("penstock.operators.subscriptions", "Subscriptions"),
     "as_of": ("penstock.plan.conditions", "as_of"),
     "band": ("penstock.plan.conditions", "band"),
+    "band_join": ("penstock.plan.standing_queries", "band_join"),
     "catch_up": ("penstock.operators.catch_up", "catch_up"),
     "errors": ("penstock.errors", None),
     "join_table": ("penstock.operators.join_table", "join_table"),
     "prepare": ("penstock.tables", "prepare"),
     "range": ("penstock.plan.conditions", "range"),
     "read_json": ("penstock.spark.sources", "read_json"),
+    "select_join": ("penstock.plan.standing_queries", "select_join"),
     "session": ("penstock.spark.session", "session"),
     "table": ("penstock.tables", "table"),
     "where": ("penstock.plan.conditions", "where"),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.plan.base import Side
+from penstock.plan.routing import RangeSide
 from penstock.spark.crash import crash_point
 from penstock.spark.outbox import Parcel, discard, unwrap
 from penstock.tables.keys import hash_keys, slot_of
@@ -135,6 +136,10 @@ def _packed(slot_id: int, at: int, side: int, blob: pa.Buffer) -> pa.RecordBatch
 
 
 def _route(rows: pa.RecordBatch, side: Side, slots: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    if isinstance(side, RangeSide):
+        for slot, places in enumerate(side.places(rows)):
+            yield slot, rows.take(pa.array(places))
+        return
     if not side.key or slots == 1:
         for slot in range(slots):
             yield slot, rows

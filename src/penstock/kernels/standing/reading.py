@@ -113,13 +113,15 @@ class Changed(NamedTuple):
     superseded: int
 
 
-def read_changes(parts: list[pa.RecordBatch], standing: QuerySet) -> Changed:
+def read_changes(parts: list[pa.RecordBatch], standing: QuerySet, reach: tuple[float, float] | None = None) -> Changed:
     """The changes of one micro-batch, whatever order they came in.
 
     Of several for one query the one with the highest version counts. One that is not newer than what stands is stale.
     """
     rows = pa.concat_batches(parts)
     bounds, faults = read_bounds(rows, standing.shape.bounds)
+    if reach is not None:
+        faults.append(("a band beyond the reach", (bounds[:, 0] < reach[0]) | (bounds[:, 1] > reach[1])))
     ops = rows.column(OP).to_pylist()
     ids, versions = rows.column(ID).to_pylist(), rows.column(VERSION).to_pylist()
     reasons: dict[int, str] = {}

@@ -53,7 +53,8 @@ class StandingJoin(Kernel):
         One chunk for each side and micro-batch; one for all queries, and one for the changes of each micro-batch,
         which are put together when they are a quarter of all.
 
-    `load` gives the first queries; it is called once, when there is no stored state. Paper: 003, chapter 4.
+    `load` gives the first queries; it is called once, when there is no stored state. A change to a band beyond
+    `reach` is set aside. Paper: 003, chapter 4.
 
     >>> import pyarrow as pa
     >>> from penstock.kernels.standing.shape import SelectJoin
@@ -96,6 +97,7 @@ class StandingJoin(Kernel):
         keep: int | None = None,
         within: int | None = None,
         event_time: tuple[str, str] | None = None,
+        reach: tuple[float, float] | None = None,
         counts_side: tuple[bool, bool] = (True, True),
         says_changes: bool = True,
     ) -> None:
@@ -106,6 +108,7 @@ class StandingJoin(Kernel):
         self.keep = keep
         self.within = within
         self._load = load
+        self._reach = reach
         self._results = Results(output, shape, schemas)
         self._counts_side = counts_side
         self._says_changes = says_changes
@@ -260,7 +263,7 @@ class StandingJoin(Kernel):
         )
 
     def _change(self, changes: list[pa.RecordBatch]) -> Iterator[Emission]:
-        found = read_changes(changes, self.queries)
+        found = read_changes(changes, self.queries, self._reach)
         self._numbers["changes_superseded"] = found.superseded
         if found.aside is not None and self._says_changes:
             yield self._aside(found.aside)
