@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock import errors as errors
     from penstock.operators.catch_up import catch_up as catch_up
+    from penstock.operators.join_streams import archive as archive
+    from penstock.operators.join_streams import join_streams as join_streams
     from penstock.operators.join_table import join_table as join_table
     from penstock.operators.standing_queries import StandingQueries as StandingQueries
     from penstock.operators.subscriptions import Subscriptions as Subscriptions
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.plan.conditions import where as where
     from penstock.plan.standing_queries import band_join as band_join
     from penstock.plan.standing_queries import select_join as select_join
+    from penstock.plan.join_streams import landmark as landmark
+    from penstock.plan.join_streams import rows as rows
     from penstock.spark.flow import Flow as Flow
     from penstock.spark.session import session as session
     from penstock.spark.sources import read_json as read_json
@@ -34,15 +38,19 @@ __all__ = [
     "StandingQueries",
     "Subscriptions",
     "__version__",
+    "archive",
     "as_of",
     "band",
     "band_join",
     "catch_up",
     "errors",
+    "join_streams",
     "join_table",
+    "landmark",
     "prepare",
     "range",
     "read_json",
+    "rows",
     "select_join",
     "session",
     "table",
@@ -54,16 +62,20 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     "Flow": ("penstock.spark.flow", "Flow"),
     "StandingQueries": ("penstock.operators.standing_queries", "StandingQueries"),
     "Subscriptions": ("penstock.operators.subscriptions", "Subscriptions"),
+    "archive": ("penstock.operators.join_streams", "archive"),
     "as_of": ("penstock.plan.conditions", "as_of"),
     "band": ("penstock.plan.conditions", "band"),
     "band_join": ("penstock.plan.standing_queries", "band_join"),
     "catch_up": ("penstock.operators.catch_up", "catch_up"),
     "errors": ("penstock.errors", None),
+    "join_streams": ("penstock.operators.join_streams", "join_streams"),
     "join_table": ("penstock.operators.join_table", "join_table"),
+    "landmark": ("penstock.plan.join_streams", "landmark"),
     "prepare": ("penstock.tables", "prepare"),
     "range": ("penstock.plan.conditions", "range"),
     "read_json": ("penstock.spark.sources", "read_json"),
     "select_join": ("penstock.plan.standing_queries", "select_join"),
+    "rows": ("penstock.plan.join_streams", "rows"),
     "session": ("penstock.spark.session", "session"),
     "table": ("penstock.tables", "table"),
     "where": ("penstock.plan.conditions", "where"),

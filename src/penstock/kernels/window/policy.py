@@ -69,6 +69,11 @@ class Policy(ABC):
     #: Whether rows may be evicted at all.
     lossy: ClassVar[bool] = True
 
+    @property
+    def single_slot(self) -> bool:
+        """Whether it must see the whole of both streams."""
+        return False
+
     @abstractmethod
     def scores(self, rows: Candidates, salt: int) -> F64:
         """The score of each row; the lowest go. `salt` differs from step to step and from seed to seed."""

@@ -223,7 +223,7 @@ class WindowJoin(Kernel):
             "sides": [side.head() for side in self._sides],
             "estimates": [one.head() for one in self._estimates],
             "ghosts": self._ghosts.head(),
-            "policy": self._policy.head(),
+            "policy": [self._policy.name, self._policy.head()],
         }
         return json.dumps(said).encode()
 
@@ -244,7 +244,9 @@ class WindowJoin(Kernel):
             for side in _SIDES:
                 self._estimates[side].restore(said["estimates"][side], chunks)
         self._ghosts.restore(said["ghosts"], chunks)
-        self._policy.restore(said["policy"])
+        # Another policy than before begins with nothing learned.
+        if said["policy"][0] == self._policy.name:
+            self._policy.restore(said["policy"][1])
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of the last step."""

@@ -1,0 +1,425 @@
+"""The plan of `join_streams`: two streams over a window, under a memory budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar, Literal, get_args
+
+import pyarrow as pa
+
+from penstock.errors import BadOption, KeyTypeMismatch, MemoryTooSmall, PenstockError, PlanError, UnknownColumn
+from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metric
+from penstock.kernels.measure import fixed_width
+from penstock.kernels.window.custom import Custom
+from penstock.kernels.window.estimates import Given
+from penstock.kernels.window.exact import Exact
+from penstock.kernels.window.life import Life
+from penstock.kernels.window.policy import Policy
+from penstock.kernels.window.prob import Prob
+from penstock.kernels.window.rand import Rand
+from penstock.kernels.window.shape import ARCHIVE, LATE, NOTES, RESIDENCE, RESIDENCE_SCHEMA, How, Shape
+from penstock.kernels.window.side import ENTRY
+from penstock.kernels.window.windowjoin import LEAST_BUDGET, WindowJoin
+from penstock.kernels.window.windows import LandmarkWindow, RowWindow, TimeWindow, Window
+from penstock.plan.base import Plan, Side
+from penstock.plan.units import format_duration, format_size, parse_duration, parse_size
+from penstock.tables.keys import PARTITIONS, key_kind
+
+Allocation = Literal["variable", "fixed"]
+On = str | Sequence[str] | Mapping[str, str]
+Within = str | timedelta | Window | tuple[Any, Any]
+
+POLICIES: dict[str, Callable[[], Policy]] = {"exact": Exact, "rand": Rand, "prob": Prob, "life": Life}
+
+
+def rows(count: int) -> RowWindow:
+    """A window of the last `count` rows of each side; give a pair of them for other windows on either side.
+
+    >>> rows(1000).describe()
+    'the last 1,000 rows of each side'
+    """
+    return RowWindow(count, count)
+
+
+def landmark(every: str | timedelta) -> LandmarkWindow:
+    """A window that begins anew at every multiple of a duration since 1970 (UTC): rows of one day meet, say.
+
+    >>> landmark("1 day").describe()
+    'since the last landmark, one every 86400 s'
+    """
+    return LandmarkWindow(parse_duration(every, option="every"))
+
+
+@dataclass(frozen=True)
+class JoinStreamsPlan(Plan):
+    """Join of two streams. `memory` is for all slots together; rows go to the slot of their key.
+
+    >>> left = pa.schema([("id", pa.int64()), ("asked", pa.timestamp("us"))])
+    >>> right = pa.schema([("id", pa.int64()), ("answered", pa.timestamp("us"))])
+    >>> plan = JoinStreamsPlan.checked(
+    ...     left, right, on="id", within="1 minute", time=("asked", "answered"), memory="64MB", policy="prob", slots=2
+    ... )
+    >>> print(plan.explain())
+    join_streams on id = id (inner)
+      window   time, 60 s; rows may be 0 us late
+      policy   PROB, memory shared freely by both sides
+      work     2 slots, divided by key
+      memory   64 MB in all, 32 MB a slot; room for about 570,000 rows of both sides
+      archive  none: what is missed is counted, and stays missed
+    """
+
+    shape: Shape
+    window: Window
+    times: tuple[str, str] | None
+    lateness: int
+    policy: Policy
+    memory: int
+    slots: int
+    fixed: bool = False
+    where: Callable[[pa.RecordBatch, pa.RecordBatch], Any] | None = None
+    archive: bool = False
+    estimator: int | None = None
+    half_life: float | None = None
+    probabilities: tuple[Given | None, Given | None] = (None, None)
+    seed: int = 0
+
+    name: ClassVar[str] = "join_streams"
+    reports: ClassVar[tuple[Metric, ...]] = WindowJoin.reports
+
+    @classmethod
+    def checked(
+        cls,
+        left: pa.Schema,
+        right: pa.Schema,
+        *,
+        on: On,
+        within: Within,
+        memory: str | int,
+        slots: int | None = None,
+        cores: int = 1,
+        time: str | tuple[str, str] | None = None,
+        lateness: str | timedelta = "0 seconds",
+        policy: str | Policy | Callable[..., Any] = "exact",
+        how: How = "inner",
+        where: Callable[[pa.RecordBatch, pa.RecordBatch], Any] | None = None,
+        allocation: Allocation = "variable",
+        archive: bool = False,
+        estimator: str | int | None = None,
+        half_life: str | timedelta | int | None = None,
+        probabilities: tuple[Given | None, Given | None] = (None, None),
+        seed: int = 0,
+    ) -> JoinStreamsPlan:
+        """The plan, or one error that names every fault in it. Without `slots`, as many as `cores`, where that can be.
+
+        `cores` is how many slots there are by default; row windows have one, because rows are counted over all keys.
+        """
+        faults: list[PenstockError] = []
+
+        def tried(read: Callable[..., Any], *given: Any, **options: Any) -> Any:
+            try:
+                return read(*given, **options)
+            except PenstockError as fault:
+                faults.append(fault)
+                return None
+
+        shape = tried(_shape, left, right, on, how)
+        window = tried(read_window, within)
+        times = tried(_times, left, right, time, window)
+        chosen = tried(read_policy, policy)
+        size = tried(parse_size, memory)
+        counts = None if estimator is None else tried(parse_size, estimator, option="estimator")
+        late = tried(parse_duration, lateness, option="lateness")
+        life = None if half_life is None else tried(_half_life, half_life, window)
+        single = (window is not None and not window.timed) or (chosen is not None and chosen.single_slot)
+        slots = (1 if single else cores) if slots is None else slots
+        faults += _option_faults(window, chosen, slots, allocation)
+        if not faults:
+            faults += _name_faults(shape, archive)
+            plan = cls(
+                shape, window, times, late, chosen, size, slots, allocation == "fixed", where, archive, counts, life,
+                probabilities, seed,
+            )  # fmt: skip
+            faults += plan._memory_faults()
+        if len(faults) == 1:
+            raise faults[0]
+        if faults:
+            raise PlanError(f"{len(faults)} faults in this join.", why="\n  ".join(str(fault) for fault in faults))
+        return plan
+
+    def _memory_faults(self) -> list[PenstockError]:
+        each = self.memory // self.slots
+        if self.estimator is not None and self.policy.lossy and self.estimator > each // 2:
+            return [
+                MemoryTooSmall(
+                    f"The estimator's {format_size(self.estimator)} are more than half of a slot's memory.",
+                    why=f"{self.slots} slots have {format_size(each)} each, key counts included.",
+                    do="Give a smaller estimator=, more memory=, or fewer slots.",
+                )
+            ]
+        if each >= LEAST_BUDGET:
+            return []
+        least = format_size(LEAST_BUDGET * self.slots, round_up=True)
+        return [
+            MemoryTooSmall(
+                f"{format_size(self.memory)} cannot hold two windows.",
+                why=f"Each of {self.slots} slots needs {format_size(LEAST_BUDGET)} for rows on their way alone.",
+                do=f'Give at least memory="{least}".',
+            )
+        ]
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Both streams, by key; with event time where the window asks for it."""
+        timed = self.times if self.window.timed else None
+        return tuple(
+            Side(self.shape.sides[side], self.shape.keys[side], timed[side] if timed else None, self.lateness)
+            for side in (0, 1)
+        )
+
+    @property
+    def channels(self) -> Mapping[str, pa.Schema]:
+        """Results; late rows; what cannot be joined; the archive, if it is kept."""
+        declared = {RESULTS: self.shape.results, SET_ASIDE: SET_ASIDE_SCHEMA}
+        if self.window.timed:
+            declared |= {LATE[side]: self.shape.sides[side] for side in (0, 1)}
+        if self.archive:
+            declared |= {ARCHIVE[side]: self.shape.archived(side) for side in (0, 1)} | {RESIDENCE: RESIDENCE_SCHEMA}
+        return declared
+
+    def make(self, slot: int) -> WindowJoin:
+        """The kernel of a slot."""
+        return WindowJoin(
+            self.shape,
+            self.window,
+            self.policy,
+            budget=self.memory // self.slots,
+            times=self.times,
+            fixed=self.fixed,
+            where=self.where,
+            archive=self.archive,
+            estimator=self.estimator,
+            half_life=self.half_life,
+            probabilities=self.probabilities,
+            slot=slot,
+            seed=self.seed,
+        )
+
+    def identity(self) -> Mapping[str, str]:
+        """What decides which pairs there are; not memory and policy, which may change at a restart."""
+        columns = [", ".join(f"{field.name} {field.type}" for field in schema) for schema in self.shape.sides]
+        return {
+            "operator": self.name,
+            "left columns": columns[0],
+            "right columns": columns[1],
+            "on": self._keys(),
+            "how": self.shape.how,
+            "window": self.window.describe(),
+            "time": ", ".join(self.times or ()),
+            "lateness": str(self.lateness),
+            "archive": str(self.archive),
+            "slots": str(self.slots),
+        }
+
+    def _keys(self) -> str:
+        return ", ".join(f"{ours} = {theirs}" for ours, theirs in self.shape.on)
+
+    def explain(self) -> str:
+        """The join, and how memory is spent."""
+        each = self.memory // self.slots
+        width = sum(sum(_width(field.type) for field in schema) for schema in self.shape.sides) / 2
+        room = round(self.slots * each * 0.75 / (width + ENTRY), -4)
+        late = f"; rows may be {format_duration(self.lateness)} late" if self.window.timed else ""
+        shared = "half for each side" if self.fixed else "memory shared freely by both sides"
+        kept = (
+            "every row, and when it left memory: catch-up finds what is missed"
+            if self.archive
+            else "none: what is missed is counted, and stays missed"
+            if self.policy.lossy
+            else "none: nothing is missed"
+        )
+        about = "" if fixed_width(self.shape.left) and fixed_width(self.shape.right) else ", by a guess of their width"
+        return "\n".join(
+            [
+                f"join_streams on {self._keys()} ({self.shape.how})",
+                f"  window   {self.window.describe()}{late}",
+                f"  policy   {self.policy.describe()}, {shared}",
+                f"  work     {self.slots} slots, divided by key",
+                f"  memory   {format_size(self.memory)} in all, {format_size(each)} a slot; "
+                f"room for about {room:,.0f} rows of both sides{about}",
+                f"  archive  {kept}",
+            ]
+        )
+
+
+def read_window(within: Within) -> Window:
+    """A window as a user writes it: a duration, a window, or one of either for each side.
+
+    >>> read_window("1 minute"), read_window((rows(5), rows(9)))
+    (TimeWindow(left=60000000, right=60000000), RowWindow(left=5, right=9))
+    """
+    if isinstance(within, Window):
+        return within
+    if isinstance(within, tuple) and len(within) == 2:
+        left, right = (read_window(one) for one in within)
+        if isinstance(left, TimeWindow) and isinstance(right, TimeWindow):
+            return TimeWindow(left.left, right.right)
+        if isinstance(left, RowWindow) and isinstance(right, RowWindow):
+            return RowWindow(left.left, right.right)
+        raise BadOption(
+            "The two sides have windows of different kinds.", do="Give two durations, or two numbers of rows."
+        )
+    if not isinstance(within, str | timedelta):
+        raise BadOption(
+            f"within={within!r} is no window.",
+            do='Give a duration ("10 minutes"), ps.rows(1000), ps.landmark("1 day"), or a pair: one for each side.',
+        )
+    length = parse_duration(within, option="within")
+    return TimeWindow(length, length)
+
+
+def read_policy(policy: str | Policy | Callable[..., Any]) -> Policy:
+    """A policy by name, one that is made, or a function of the user's.
+
+    >>> read_policy("prob").describe()
+    'PROB'
+    """
+    if isinstance(policy, Policy):
+        return policy
+    if callable(policy):
+        return Custom(policy)
+    made = POLICIES.get(policy)
+    if made is None:
+        raise BadOption(
+            f"policy={policy!r} is no policy.",
+            do=f"Choose one of {', '.join(POLICIES)}, or give a function of (keys, ages, partner probabilities).",
+        )
+    return made()
+
+
+def _shape(left: pa.Schema, right: pa.Schema, on: On, how: How) -> Shape:
+    if how not in get_args(How):
+        raise BadOption(f"how={how!r} is no kind of join.", do=f"Choose one of: {', '.join(get_args(How))}.")
+    if isinstance(on, Mapping):
+        pairs = tuple(on.items())
+    else:
+        pairs = tuple((name, name) for name in ((on,) if isinstance(on, str) else on))
+    if not pairs:
+        raise BadOption("`on` names no column.", do='Give at least one: on="id", or on={"order_id": "id"}.')
+    shape = Shape(left, right, pairs, how)
+    for schema, names, where in ((left, shape.keys[0], "The left stream"), (right, shape.keys[1], "The right stream")):
+        for name in names:
+            if name not in schema.names:
+                raise UnknownColumn.among(name, schema.names, where)
+    for ours, theirs in pairs:
+        one, other = key_kind(left.field(ours).type), key_kind(right.field(theirs).type)
+        if one != other:
+            raise KeyTypeMismatch(
+                f"The left stream's {ours!r} is {left.field(ours).type} and the right's {theirs!r} "
+                f"{right.field(theirs).type}.",
+                why="Values are not converted on the way, so they would never be equal.",
+                do=f"Cast one: .withColumn({theirs!r}, col({theirs!r}).cast('…')).",
+            )
+    return shape
+
+
+def _times(
+    left: pa.Schema, right: pa.Schema, time: str | tuple[str, str] | None, window: Window | None
+) -> tuple[str, str] | None:
+    if time is None:
+        if window is not None and window.timed:
+            raise BadOption(
+                "A window in time needs the event time of both streams.",
+                why="The watermark, which tells when a row can meet no partner any more, comes from it.",
+                do='Name the columns: time=("ordered_at", "shipped_at"), with lateness="1 minute" if rows may be late.',
+            )
+        return None
+    names = (time, time) if isinstance(time, str) else tuple(time)
+    if len(names) != 2:
+        raise BadOption(f"time={time!r} is not one column for each side.", do='Give time=("left_time", "right_time").')
+    for schema, name, where in ((left, names[0], "The left stream"), (right, names[1], "The right stream")):
+        if name not in schema.names:
+            raise UnknownColumn.among(name, schema.names, where)
+        if not pa.types.is_timestamp(schema.field(name).type):
+            raise BadOption(
+                f"{where}'s {name!r} is {schema.field(name).type} and not a timestamp.",
+                do=f"Make one of it: .withColumn({name!r}, col({name!r}).cast('timestamp')).",
+            )
+    return names[0], names[1]
+
+
+def _half_life(given: str | timedelta | int, window: Window | None) -> float:
+    if window is not None and not window.timed:
+        if isinstance(given, int) and given > 0:
+            return float(given)
+        raise BadOption(f"half_life={given!r} is no number of rows.", do="A row window counts in rows: half_life=5000.")
+    length = parse_duration(given, option="half_life")  # type: ignore[arg-type]  # refused there
+    if length <= 0:
+        raise BadOption("A half-life of nothing forgets everything at once.", do='Give half_life="1 hour".')
+    return float(length)
+
+
+def _option_faults(window: Window | None, policy: Policy | None, slots: int, allocation: str) -> list[PenstockError]:
+    faults: list[PenstockError] = []
+    if not 1 <= slots <= PARTITIONS:
+        faults.append(BadOption(f"slots={slots} is not between 1 and {PARTITIONS}."))
+    if window is not None and not window.timed and slots > 1:
+        faults.append(
+            BadOption(
+                f"A window of rows cannot be divided among {slots} slots.",
+                why="Each slot has the rows of some keys, and the window counts the rows of all.",
+                do="Leave slots out, or give slots=1.",
+            )
+        )
+    if policy is not None and policy.single_slot and slots > 1:
+        faults.append(
+            BadOption(
+                f"{policy.describe()} cannot be divided among {slots} slots.",
+                why="Its model is of the whole stream, and each slot sees the rows of some keys.",
+                do="Leave slots out, or give slots=1.",
+            )
+        )
+    if allocation not in get_args(Allocation):
+        faults.append(BadOption(f"allocation={allocation!r} is none.", do='Give "variable" or "fixed".'))
+    return faults
+
+
+def _name_faults(shape: Shape, archive: bool) -> list[PenstockError]:
+    faults: list[PenstockError] = []
+    left, right = shape.sides
+    theirs = {name.lower(): name for name in shape.carried}
+    both = [name for name in shape.left.names if name.lower() in theirs]
+    if both:
+        faults.append(
+            PlanError(
+                f"Both streams have {', '.join(map(repr, both))}.",
+                why="The result would have two columns of one name.",
+                do=f"Rename it in one of them first: .withColumnRenamed({both[0]!r}, 'right_{both[0]}').",
+            )
+        )
+    taken = [name for schema in shape.sides for name in schema.names if name in NOTES.names]
+    if archive and taken:
+        faults.append(PlanError(f"The archive has a column {taken[0]!r} of its own.", do="Rename the stream's."))
+    differing = [
+        (ours, theirs)
+        for ours, theirs in shape.on
+        if ours == theirs and shape.left.field(ours).type != shape.right.field(theirs).type
+    ]
+    if differing and shape.how in ("right", "full"):
+        name = differing[0][0]
+        faults.append(
+            PlanError(
+                f"{name!r} is {left.field(name).type} on the left and {right.field(name).type} on the right.",
+                why=f"A {shape.how} join has the key of either side in one column.",
+                do="Cast one of them to the type of the other.",
+            )
+        )
+    return faults
+
+
+def _width(kind: pa.DataType) -> int:
+    try:
+        return max(int(kind.bit_width) // 8, 1)
+    except ValueError:
+        return 24

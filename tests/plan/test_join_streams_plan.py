@@ -1,0 +1,90 @@
+"""Bad input to `join_streams`, found before anything runs: each error says what is wrong, why, and what to do."""
+
+import pickle
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.errors import BadOption, KeyTypeMismatch, MemoryTooSmall, PlanError, UnknownColumn, UnsupportedType
+from penstock.kernels.window.custom import Custom
+from penstock.kernels.window.windows import LandmarkWindow, RowWindow, TimeWindow
+from penstock.plan.join_streams import JoinStreamsPlan, read_window
+
+LEFT = pa.schema([("id", pa.int64()), ("lt", pa.timestamp("us", "UTC")), ("v", pa.string())])
+RIGHT = pa.schema([("id", pa.int64()), ("rt", pa.timestamp("us", "UTC")), ("w", pa.list_(pa.int8()))])
+
+
+def plan(left=LEFT, right=RIGHT, **options):
+    usual = {"on": "id", "within": "1 minute", "time": ("lt", "rt"), "memory": "16MB", "slots": 2}
+    return JoinStreamsPlan.checked(left, right, **(usual | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"within": "0 seconds"}, BadOption, "no length"),
+        ({"within": timedelta(seconds=-3)}, BadOption, "cannot be negative"),
+        ({"within": 7}, BadOption, "is no window"),
+        ({"within": ("1 s", ps.rows(3))}, BadOption, "different kinds"),
+        ({"time": None}, BadOption, "needs the event time"),
+        ({"time": ("lt", "v")}, UnknownColumn, "has no column 'v'"),
+        ({"time": ("v", "rt")}, BadOption, "not a timestamp"),
+        ({"time": ("lt", "rt", "x")}, BadOption, "one column for each side"),
+        ({"on": "ids"}, UnknownColumn, "Did you mean 'id'"),
+        ({"on": []}, BadOption, "names no column"),
+        ({"on": {"v": "id"}}, KeyTypeMismatch, "never be equal"),
+        ({"on": {"id": "w"}}, UnsupportedType, "cannot be a join key"),
+        ({"how": "outer"}, BadOption, "inner, left, right, full"),
+        ({"policy": "lru"}, BadOption, "exact, rand, prob, life"),
+        ({"policy": "prob", "estimator": "8MB"}, MemoryTooSmall, "more than half of a slot"),
+        ({"memory": "100KB"}, MemoryTooSmall, 'memory="512 KB"'),
+        ({"memory": "lots"}, BadOption, "is not a size"),
+        ({"slots": 0}, BadOption, "between 1 and"),
+        ({"within": ps.rows(9)}, BadOption, "cannot be divided among 2 slots"),
+        ({"allocation": "half"}, BadOption, "variable"),
+        ({"lateness": "soon"}, BadOption, "lateness"),
+        ({"half_life": "0 s"}, BadOption, "forgets everything"),
+    ],
+)
+def test_bad_options_are_told(options, error, said):
+    with pytest.raises(error, match=said):
+        plan(**options)
+
+
+def test_all_faults_are_told_at_once():
+    with pytest.raises(PlanError, match="3 faults") as caught:
+        plan(within="0 s", memory="x", policy="y")
+    for word in ("no length", "not a size", "no policy"):
+        assert word in str(caught.value)
+
+
+def test_names_that_would_clash_are_told():
+    clash = RIGHT.append(pa.field("V", pa.int8()))
+    with pytest.raises(PlanError, match="Both streams have 'v'"):
+        plan(right=clash)
+    narrow = RIGHT.set(0, pa.field("id", pa.int32()))
+    assert plan(right=narrow).shape.how == "inner"
+    with pytest.raises(PlanError, match="in one column"):
+        plan(right=narrow, how="full")
+    with pytest.raises(PlanError, match="of its own"):
+        plan(left=LEFT.append(pa.field("_left", pa.int8())), archive=True)
+
+
+def test_windows_as_people_write_them():
+    assert read_window(("10 s", timedelta(seconds=5))) == TimeWindow(10_000_000, 5_000_000)
+    assert read_window(ps.landmark("1 h")) == LandmarkWindow(3_600_000_000)
+    assert plan(within=(ps.rows(4), ps.rows(2)), slots=None, time=None).window == RowWindow(4, 2)
+
+
+def test_a_plan_travels_and_explains_itself():
+    one = plan(policy="life", archive=True, how="full", allocation="fixed")
+    assert pickle.loads(pickle.dumps(one)).identity() == one.identity()
+    text = one.explain()
+    for words in ("id = id (full)", "LIFE, half for each side", "catch-up finds"):
+        assert words in text
+    assert set(one.channels) == set(one.make(1).channels)
+    assert plan(policy=lambda keys, ages, partner: ages).policy.name == Custom.name
+    assert plan(slots=None, cores=4).slots == 4
+    assert plan(within=ps.rows(3), slots=None, cores=4).slots == 1
