@@ -239,11 +239,14 @@ class Coefficients:
         """The same under micro-batches of this many rows, each with this many seconds of overhead."""
         return replace(self, batch_rows=rows, c_MB=overhead)
 
-    def divided(self, slots: int, by: Literal["key", "pages"]) -> Coefficients:
-        """One slot's part. By key it serves its own rows, so rates add up; by pages every slot serves every row."""
-        m = self.m if by == "key" else self.m / slots
-        batch = self.batch_rows / slots if by == "key" else self.batch_rows
-        return replace(self, n_R=math.ceil(self.n_R / slots), m=m, batch_rows=batch)
+    def divided(self, slots: int, by: Literal["key", "rows", "pages"]) -> Coefficients:
+        """One slot's part. By key or rows it serves its own rows, so rates add up; by pages it serves every row.
+
+        By rows it scans the whole table, otherwise its own part.
+        """
+        m = self.m / slots if by == "pages" else self.m
+        batch = self.batch_rows if by == "pages" else self.batch_rows / slots
+        return replace(self, n_R=self.n_R if by == "rows" else math.ceil(self.n_R / slots), m=m, batch_rows=batch)
 
     def dumps(self) -> str:
         """As JSON."""

@@ -8,6 +8,7 @@ from penstock.errors import BadOption
 from penstock.kernels.mesh.condition import Condition
 from penstock.kernels.mesh.meshjoin import How
 from penstock.plan.join_table import Division, JoinTablePlan
+from penstock.plan.shedding import SheddingJoinPlan
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
 from penstock.spark.slots import shuffle_partitions
@@ -29,6 +30,9 @@ def join_table(
     slots: int | None = None,
     division: Division | None = None,
     pages_per_step: int | None = None,
+    shed: str | None = None,
+    max_lag: str | None = None,
+    seed: int = 0,
 ) -> Flow:
     """Join a stream with a table that need not fit in memory, exactly.
 
@@ -49,6 +53,11 @@ def join_table(
         division: how slots share the work: "key" (a prepared table), "pages" (inner joins) or "rows"; chosen by the
             table and the join if not given.
         pages_per_step: pages that a micro-batch scans at least; by default as many as its rows call for.
+        shed: which rows to keep when they come faster than they can be joined: "keepw" (any), "samplew" (a uniform
+            sample), "topw" (those with the most partners) or "cluster" (a sample by partners). The others go to channel
+            `shed`, with a reason, from where `ps.catch_up` joins them later. Off if not given: rows wait in the source.
+        max_lag: how long a micro-batch may take before rows of it are shed, "10 seconds".
+        seed: of the samples.
 
     Example::
 
@@ -61,6 +70,12 @@ def join_table(
             f"{type(table).__name__} is not a table.",
             do='Open it first: penstock.table("products/", key="product_id").',
         )
+    if shed is None and max_lag is not None:
+        raise BadOption(
+            f"max_lag={max_lag!r} without shed.",
+            why="A join that may not shed joins every row, however long they wait.",
+            do='Say which rows to keep: shed="keepw", "samplew", "topw" or "cluster". Or leave max_lag out.',
+        )
     plan = JoinTablePlan.checked(
         arrow_schema(stream),
         table,
@@ -69,6 +84,9 @@ def join_table(
         memory=memory,
         slots=shuffle_partitions(stream.sparkSession) if slots is None else slots,
         division=division,
+        sheds=shed is not None,
         pages_per_step=pages_per_step,
     )
+    if shed is not None:
+        plan = SheddingJoinPlan.of(plan, shed=shed, max_lag=max_lag, seed=seed)
     return run(plan, [stream])

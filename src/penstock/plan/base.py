@@ -36,6 +36,8 @@ class Plan(ABC):
     name: ClassVar[str]
     #: The metrics of its kernels.
     reports: ClassVar[tuple[Metric, ...]]
+    #: Channels that must be written by the query that writes the results, because another would have other rows there.
+    together: ClassVar[tuple[str, ...]] = ()
     #: How many kernels share the work.
     slots: int
 
@@ -60,3 +62,14 @@ class Plan(ABC):
     @abstractmethod
     def explain(self) -> str:
         """What will run and with which memory, for people."""
+
+    def expect(self, rows: float, arrival_rate: float) -> Mapping[str, float]:
+        """What a cost model says of a micro-batch with so many rows, and of rows that arrive so many a second.
+
+        By the names of metrics where there is one to compare with; nothing without a model.
+        """
+        return {}
+
+    def outcome(self, totals: Mapping[str, float]) -> Mapping[str, float]:
+        """What follows from the sums of the metrics, for `progress()`."""
+        return {}

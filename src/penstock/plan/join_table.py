@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metr
 from penstock.kernels.mesh.condition import Condition, Equal
 from penstock.kernels.mesh.meshjoin import How, MeshJoin, carried, least_budget, results_schema, rows_in
 from penstock.plan.base import Plan, Side
+from penstock.plan.outlook import Outlook, outlook
 from penstock.plan.units import format_size, parse_size
 from penstock.tables.base import Page, Table
 from penstock.tables.keys import PARTITIONS, hash_range
@@ -43,6 +45,16 @@ class JoinTablePlan(Plan):
     name: ClassVar[str] = "join_table"
     reports: ClassVar[tuple[Metric, ...]] = MeshJoin.reports
 
+    @cached_property
+    def outlook(self) -> Outlook | None:
+        """What the cost model expects, if the table was measured."""
+        return outlook(self.table, self.row_bytes, self.memory // self.slots, self.slots, self.division)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of the stream; texts as if they were short."""
+        return sum(_width(field.type) for field in self.stream)
+
     @classmethod
     def checked(
         cls,
@@ -55,8 +67,9 @@ class JoinTablePlan(Plan):
         how: How = "inner",
         division: Division | None = None,
         pages_per_step: int | None = None,
+        sheds: bool = False,
     ) -> JoinTablePlan:
-        """The plan, or one error that names every fault in it."""
+        """The plan, or one error that names every fault in it. One that is to shed rows is not divided by pages."""
         condition = on if isinstance(on, Condition) else Equal(on)
         by_key = table.by_key(0, 1) is not None and condition.by_key
         size, faults = _size(memory)
@@ -64,7 +77,8 @@ class JoinTablePlan(Plan):
         faults += _clashes(stream, table, condition) if how in ("inner", "left") else []
         faults += _option_faults(table, by_key, slots, how, division, pages_per_step)
         if not faults:
-            usual: Division = "key" if by_key else "pages" if how == "inner" and not condition.flags else "rows"
+            shares_pages = how == "inner" and not condition.flags and not sheds
+            usual: Division = "key" if by_key else "pages" if shares_pages else "rows"
             plan = cls(stream, table, condition, how, size, slots, division or usual, pages_per_step)
             faults += plan._memory_faults()
         if len(faults) == 1:
@@ -74,7 +88,7 @@ class JoinTablePlan(Plan):
         return plan
 
     def _memory_faults(self) -> list[PenstockError]:
-        least = least_memory(self.table, self.slots, self.division, self.condition)
+        least = self.least_memory
         if self.memory >= least:
             return []
         return [
@@ -85,6 +99,11 @@ class JoinTablePlan(Plan):
                 f"or write the table with smaller pages: {_prepare(self.table)} --page 256KB",
             )
         ]
+
+    @property
+    def least_memory(self) -> int:
+        """The smallest budget with which this can run."""
+        return least_memory(self.table, self.slots, self.division, self.condition)
 
     def pages(self, slot: int) -> tuple[Page, ...]:
         """The pages that a slot scans."""
@@ -132,7 +151,7 @@ class JoinTablePlan(Plan):
     def explain(self) -> str:
         """The join, its division, and how memory is spent."""
         total = sum(page.rows for page in self.table.pages)
-        width = sum(_width(field.type) for field in self.stream)
+        width = self.row_bytes
         shared = sum(
             rows_in(self.memory // self.slots, self.pages(slot), width, self.condition) for slot in range(self.slots)
         )
@@ -145,8 +164,26 @@ class JoinTablePlan(Plan):
                 f"  work     {self.slots} slots, divided by {_DIVISIONS[self.division]}",
                 f"  memory   {format_size(self.memory)} in all, {format_size(self.memory // self.slots)} a slot",
                 f"  window   about {shared:,} rows of {width} B share one pass over the table",
+                *(
+                    self.outlook.lines()
+                    if self.outlook is not None
+                    else [f"  expect   unknown; to know: {_tune(self.table)}"]
+                ),
             ]
         )
+
+    def expect(self, rows: float, arrival_rate: float) -> dict[str, float]:
+        """Rate and step as the cost model has them, and what the arrival rate asks for."""
+        if self.outlook is None:
+            return {}
+        advice = self.outlook.advice(arrival_rate, self.memory / self.slots)
+        return {
+            "rows_per_second": self.outlook.rate,
+            "step_seconds": self.outlook.step_seconds(rows),
+            "arrival_rate": arrival_rate,
+            "memory_for_arrivals": advice.choice.memory.total * self.slots,
+            "excess": advice.excess,
+        }
 
 
 _DIVISIONS = {
@@ -172,6 +209,10 @@ def _share(table: Table, slot: int, slots: int, division: Division) -> tuple[Pag
 
 def _prepare(table: Table) -> str:
     return f"penstock prepare {table.path} <target> --key {','.join(table.key)}"
+
+
+def _tune(table: Table) -> str:
+    return f"penstock tune {table.path} --key {','.join(table.key)}"
 
 
 def _width(kind: pa.DataType) -> int:

@@ -44,7 +44,9 @@ class Flow:
         self._plan = plan
         self._channels = dict(channels)
         self._progress = Progress()
-        self._counted = {metric.name for metric in reports_of(plan) if metric.name.startswith(("rows_", "pages_"))}
+        self._counted = {
+            metric.name for metric in reports_of(plan) if metric.name.startswith(("rows_", "pages_", "results_"))
+        }
         self._counted -= {"rows_waiting"}
         self._out: DataFrame
         listen(spark, self.id, self)
@@ -64,6 +66,14 @@ class Flow:
         schema = self._channels.get(name)
         if schema is None:
             raise BadOption(f"There is no channel {name!r}.", do=f"The channels are: {', '.join(self._channels)}.")
+        if self._plan.together:
+            places = ", ".join(f'{name}="…"' for name in (RESULTS, *self._plan.together))
+            raise BadOption(
+                "The channels of this flow cannot be read one by one.",
+                why=f"What goes to {' and '.join(self._plan.together)} is decided while the query runs: two queries "
+                "would decide twice, and rows be there twice or nowhere.",
+                do=f'Write them by one query: flow.start({places}, checkpoint="…").',
+            )
         return self._parcels.mapInArrow(unpacker(name, schema), spark_schema(schema))
 
     @property
@@ -133,6 +143,13 @@ class Flow:
                     why="Readers and the commits of the one would meet files of the other.",
                     do="Give each a directory of its own, side by side.",
                 )
+        missing = [name for name in self._plan.together if name not in places]
+        if missing:
+            raise BadOption(
+                f"Channel {missing[0]!r} has no place.",
+                why="Rows on it are not among the results; without a place they would be lost.",
+                do=f'Give a directory: flow.start(…, {missing[0]}="archive/").',
+            )
         unread = [name for name in self._channels if name not in places]
         if unread:
             warnings.warn(
@@ -153,11 +170,15 @@ class Flow:
         if not batches:
             return {}
         last = batches[-1]
+        fed = next((batch for batch in reversed(batches) if batch["rows_in"]), last)
+        expected = self._plan.expect(fed["rows_in"], self._progress.arrival_rate())
         return {
             "batches": last["batch"] + 1,
             "totals": self._progress.totals,
             "rows_per_second": last["rows_in"] / last["seconds"] if last["seconds"] else 0.0,
             "last": last,
+            **({"expected": {**expected, "measured_step_seconds": fed["step_seconds"]}} if expected else {}),
+            **self._plan.outcome(self._progress.totals),
         }
 
     def history(self) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Micro-batches remembered by each flow.
 REMEMBERED = 1000
+#: Micro-batches that say how fast rows arrive now.
+RECENT = 20
 
 
 class Progress:
@@ -44,6 +47,13 @@ class Progress:
         """The last micro-batches."""
         with self._lock:
             return list(self._batches)
+
+    def arrival_rate(self) -> float:
+        """Rows a second that came lately: those between the begin of an earlier micro-batch and that of the last."""
+        recent = self.batches[-RECENT:]
+        begins = [datetime.fromisoformat(batch["time"]) for batch in recent]
+        seconds = (begins[-1] - begins[0]).total_seconds() if begins else 0.0
+        return sum(batch["rows_in"] for batch in recent[1:]) / seconds if seconds > 0 else 0.0
 
     @property
     def totals(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""From a path to a table: Parquet or prepared, or an error that says what the path is instead."""
+"""From a path to a table: Parquet, Delta, Iceberg or prepared, or an error that says what the path is instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.errors import BadOption, UnreadableTable
-from penstock.tables import manifest
+from penstock.tables import delta, iceberg, manifest
 from penstock.tables.base import Table
 from penstock.tables.parquet import ParquetTable
 from penstock.tables.prepared import PreparedTable
@@ -17,8 +17,9 @@ from penstock.tables.prepared import PreparedTable
 def table(path: str | os.PathLike[str], *, key: str | Sequence[str]) -> Table:
     """The table at `path`, to be joined by `key` (one column or several).
 
-    A Parquet file, a directory of them, or what `prepare` wrote. Only footers or the manifest are read. Raises
-    `UnreadableTable`, `UnknownColumn`, `UnsupportedType` or `BadOption`, each saying what to do.
+    A Parquet file, a directory of them, a Delta or Iceberg table as of its newest version, or what `prepare` wrote.
+    Only logs, footers or the manifest are read. Raises `UnreadableTable`, `UnknownColumn`, `UnsupportedType` or
+    `BadOption`, each saying what to do.
     """
     columns = (key,) if isinstance(key, str) else tuple(key)
     if not columns or len(set(columns)) != len(columns):
@@ -27,6 +28,10 @@ def table(path: str | os.PathLike[str], *, key: str | Sequence[str]) -> Table:
     try:
         if manifest.is_prepared(where):
             return PreparedTable.plan(str(where), columns)
+        if delta.is_delta(where):
+            return delta.plan(where, columns)
+        if iceberg.is_iceberg(where):
+            return iceberg.plan(where, columns)
         return ParquetTable.plan(str(where), columns)
     except PermissionError as error:
         what = f"{error.filename or where} may not be read."

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,11 +23,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """One file as it was when the table was planned."""
+    """One file as it was when the table was planned.
+
+    `constants` are the columns that it lacks, with the value that all of its rows have there: of a partition, or NULL
+    in files that are older than the column.
+    """
 
     name: str
     size: int
     digest: str
+    constants: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A file that belongs to a table, as a table format's own log has it."""
+
+    path: Path
+    constants: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,8 @@ class ParquetTable(Table):
     #: For each page its file (a place in `files`) and its row group.
     places: tuple[tuple[int, int], ...]
     scan: tuple[Page, ...]
+    #: The version in the words of a table format that has such: "Delta version 3"; empty for plain files.
+    snapshot: str = ""
 
     @property
     def schema(self) -> pa.Schema:
@@ -57,7 +73,8 @@ class ParquetTable(Table):
         """A digest over the files' names, sizes and fingerprints."""
         digest = hashlib.sha256()
         for file in self.files:
-            digest.update(f"{file.name}\0{file.size}\0{file.digest}\n".encode())
+            constants = f"\0{file.constants}" if file.constants else ""
+            digest.update(f"{file.name}\0{file.size}\0{file.digest}{constants}\n".encode())
         return digest.hexdigest()[:32]
 
     @property
@@ -77,15 +94,26 @@ class ParquetTable(Table):
         return root / self.files[file].name if self.files[file].name else root
 
     @classmethod
-    def plan(cls, path: str, key: tuple[str, ...]) -> ParquetTable:
-        """Read the footers of a file or directory."""
+    def plan(
+        cls,
+        path: str,
+        key: tuple[str, ...],
+        *,
+        listed: Sequence[Listed] | None = None,
+        columns: pa.Schema | None = None,
+        snapshot: str = "",
+    ) -> ParquetTable:
+        """Read the footers of a file or directory; or of the files that are listed, which have these columns."""
         root = Path(path)
         planned: list[PlannedFile] = []
         places: list[tuple[int, int]] = []
         scan: list[Page] = []
-        fields: pa.Schema | None = None
-        for number, file in enumerate(_parquet_files(root)):
-            name = "" if file == root else str(file.relative_to(root))
+        fields = None if columns is None else _as_spark(columns)
+        if fields is not None:
+            _check_key(fields, key, path)
+        for number, here in enumerate(listed if listed is not None else map(Listed, _parquet_files(root))):
+            file = here.path
+            name = "" if file == root else str(file.relative_to(root)) if file.is_relative_to(root) else str(file)
             try:
                 size, digest = files.fingerprint(file)
                 metadata = pq.read_metadata(file)
@@ -95,11 +123,15 @@ class ParquetTable(Table):
                 raise unreadable(file, error) from error
             if fields is None:
                 fields = found
-                for column in key:
-                    keys.column_kind(fields, column, f"The table {path}")
-            else:
-                _check_same(fields, found, file)
-            planned.append(PlannedFile(name, size, digest))
+                _check_key(fields, key, path)
+            constants = here.constants
+            if columns is not None:
+                lacks = [each for each in fields.names if each not in found.names and each not in dict(constants)]
+                constants = (*constants, *((each, None) for each in lacks))
+                _check_key_stored(key, dict(constants), file)
+                found = pa.schema([each for each in found if each.name in fields.names])
+            _check_same(pa.schema([each for each in fields if each.name not in dict(constants)]), found, file)
+            planned.append(PlannedFile(name, size, digest, constants))
             for group in range(metadata.num_row_groups):
                 page = parquet_memory.page(len(scan), metadata.row_group(group), found, key, sizes)
                 if page.rows:
@@ -111,7 +143,25 @@ class ParquetTable(Table):
                 why="Names that begin with '_' or '.' do not count.",
                 do="Check the path; an empty table needs at least one file, for its columns.",
             )
-        return cls(path, key, tuple(planned), fields, tuple(places), tuple(scan))
+        return cls(path, key, tuple(planned), fields, tuple(places), tuple(scan), snapshot)
+
+
+def _check_key(fields: pa.Schema, key: tuple[str, ...], path: str) -> None:
+    for column in key:
+        keys.column_kind(fields, column, f"The table {path}")
+
+
+def _check_key_stored(key: tuple[str, ...], constants: dict[str, Any], file: Path) -> None:
+    if missing := [column for column in key if column in constants]:
+        raise UnreadableTable(
+            f"{file} does not have the key column {missing[0]!r}: it is that of a partition, or newer than the file.",
+            why="Keys are read page by page, from the files themselves.",
+            do="Name another column as key, or prepare a copy of the table without partitions.",
+        )
+
+
+def _as_spark(columns: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(field.name, spark_type(field.type, field.name)) for field in columns])
 
 
 def _spans(group: pq.RowGroupMetaData, fields: pa.Schema, key: tuple[str, ...]) -> tuple[tuple[int, int] | None, ...]:
@@ -139,13 +189,6 @@ def unreadable(file: Path, error: Exception) -> UnreadableTable:
 def _parquet_files(root: Path) -> list[Path]:
     if root.is_file():
         return [root]
-    if (root / "_delta_log").is_dir() or any((root / "metadata").glob("*.metadata.json")):
-        kind = "a Delta" if (root / "_delta_log").is_dir() else "an Iceberg"
-        raise UnreadableTable(
-            f"{root} is {kind} table.",
-            why="Not all files in it belong to its newest version: read as plain Parquet, they would give wrong rows.",
-            do=f'Write a snapshot: spark.read.format("{kind.split()[1].lower()}").load("{root}").write.parquet(…)',
-        )
     found = []
     for entry in sorted(root.iterdir()):
         if entry.name.startswith(("_", ".")):

@@ -59,10 +59,15 @@ class ParquetReader(PageReader):
         number, group = self._table.places[page.index]
         path = self._table.locate(number)
         before, file = self._acquire(number)
-        fields = self._table.fields
+        fields, constants = self._table.fields, dict(self._table.files[number].constants)
         try:
             for batch in file.iter_batches(batch_rows(page.row_width), row_groups=[group], use_threads=False):
-                columns = [as_spark(batch.column(field.name), field.type) for field in fields]
+                columns = [
+                    _constant(constants[field.name], field.type, batch.num_rows)
+                    if field.name in constants
+                    else as_spark(batch.column(field.name), field.type)
+                    for field in fields
+                ]
                 yield pa.RecordBatch.from_arrays(columns, schema=fields)
         except (OSError, pa.ArrowException) as error:
             raise files.changed(path, f"cannot be read any more: {str(error).splitlines()[0]}") from error
@@ -95,8 +100,12 @@ class ParquetReader(PageReader):
         order = None if ascending else np.argsort(rows, kind="stable")
         wanted = rows if order is None else rows[order]
         back = None if order is None else pa.array(np.argsort(order, kind="stable"))
+        constants = dict(self._table.files[self._table.places[page.index][0]].constants)
         picked = []
         for field in fields:
+            if field.name in constants:
+                picked.append(_constant(constants[field.name], field.type, len(rows)))
+                continue
             size = self._batch(file, group, field.name)
             column = _pick_column(file, group, field, wanted, size, page.rows)
             picked.append(column if back is None else column.take(back))
@@ -178,6 +187,10 @@ class ParquetReader(PageReader):
             held[1].close(force=True)
 
 
+def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
+
+
 def _pick_column(file: pq.ParquetFile, group: int, field: pa.Field, wanted: RowIds, size: int, total: int) -> pa.Array:
     """Ascending rows of one column, which is decoded `size` rows at a time and no further than needed."""
     cuts = np.searchsorted(wanted, np.arange(0, total + size, size))
@@ -186,8 +199,10 @@ def _pick_column(file: pq.ParquetFile, group: int, field: pa.Field, wanted: RowI
     for number, batch in enumerate(batches):
         first, last = cuts[number], cuts[number + 1]
         if first < last:
-            chosen = batch.column(field.name).take(pa.array(wanted[first:last] - number * size))
-            parts.append(as_spark(chosen, field.type))
+            values = batch.column(field.name)
+            if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
+                values = as_spark(values, field.type)  # Arrow cannot pick from views
+            parts.append(as_spark(values.take(pa.array(wanted[first:last] - number * size)), field.type))
         if last == len(wanted):
             break
     return pa.concat_arrays(parts) if parts else pa.nulls(0, field.type)

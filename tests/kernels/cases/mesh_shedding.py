@@ -1,4 +1,4 @@
-"""The mesh join that sheds, with windows so tight that most steps shed: what it emits and the join of what it shed add up."""
+"""The mesh join that sheds, in windows so tight that most steps do: results and the join of what was shed add up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.kernels.contract import RESULTS, SET_ASIDE, Portion
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.shed.gate import Overload
 from penstock.kernels.mesh.shed.shedder import POLICIES
-from penstock.kernels.mesh.shedding import REASON, SHED, SheddingJoin
+from penstock.kernels.mesh.shedding import REASON, SHED, SheddingJoin, with_counts
 from penstock.testing import assert_same_rows
 from penstock.testing.conformance import Case, register
 from penstock.testing.strategies import key_names, table_schema
@@ -35,8 +35,7 @@ def plans(draw: DrawFn) -> SheddingPlan:
 
 
 def budget(plan: SheddingPlan) -> int:
-    least = mesh.budget(plan.join)
-    return -(-least * 8 // 7) if plan.overload.counts_matches else least
+    return with_counts(plan.overload, mesh.budget(plan.join))
 
 
 def make(plan: SheddingPlan) -> SheddingJoin:

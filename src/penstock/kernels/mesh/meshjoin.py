@@ -58,7 +58,7 @@ class MeshJoin(Kernel):
         000 §3.1, Figure 4; packets that record where they began, §3.3, Figure 6.
     """
 
-    reports = (
+    reports: tuple[Metric, ...] = (
         Metric("rows_in", help="rows that arrived"),
         Metric("rows_without_key", help="rows whose key is NULL or NaN; they join nothing"),
         Metric("rows_set_aside", help="rows too large for the window"),

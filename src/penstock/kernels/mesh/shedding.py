@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,13 @@ def match_bytes(overload: Overload, budget: int) -> int:
     return max(budget // _MATCH_SHARE, LEAST_BUDGET) if overload.counts_matches else 0
 
 
+def with_counts(overload: Overload, exact: int) -> int:
+    """The smallest budget that leaves so much to the exact join beside counting partners."""
+    if not overload.counts_matches:
+        return exact
+    return max(-(-exact * _MATCH_SHARE // (_MATCH_SHARE - 1)), exact + LEAST_BUDGET)
+
+
 class SheddingJoin(MeshJoin):
     """MESHJOIN that takes in no more than it can serve within `max_lag`, and sheds the rest by a policy.
 
@@ -55,8 +62,7 @@ class SheddingJoin(MeshJoin):
     reports = (
         *MeshJoin.reports,
         Metric("rows_shed", help="rows on channel shed, because they came faster than they could be served"),
-        Metric("worth_kept", help="results of the rows taken in, as counted or estimated; else these rows"),
-        Metric("worth_shed", help="the same of the rows shed; worth_kept / (worth_kept + worth_shed) is the recall"),
+        Metric("results_shed", help="results of the rows shed, where the policy counts partners; else these rows"),
     )
 
     def __init__(
@@ -95,25 +101,19 @@ class SheddingJoin(MeshJoin):
             gone = yield from self._shed(sift.shed())
             gate.close(sift.total - gone, self._room)
             self._counts["rows_in"] += sift.rows
-            yield from self._take_in(self._valued(sift.kept()))
+            yield from self._take_in(sift.kept())
 
-    def _shed(self, portions: Iterable[pa.RecordBatch]) -> Iterator[Emission]:
+    def _shed(self, portions: Iterable[pa.RecordBatch]) -> Generator[Emission, None, float]:
         """Emit rows with their reason; returns their bytes."""
         gone = 0.0
         schema = self.channels[SHED]
         for rows in portions:
             gone += float(self._sizes(rows).sum())
             self._counts["rows_shed"] += rows.num_rows
-            self._counts["worth_shed"] += self._gate.worth(rows)
+            self._counts["results_shed"] += self._gate.worth(rows)
             reason = pa.repeat(self._reason, rows.num_rows)
             yield Emission(SHED, pa.RecordBatch.from_arrays([*rows.columns, reason], schema=schema))
         return gone
-
-    def _valued(self, portions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counted = self._counter is None or self._counter.ready
-        for rows in portions:
-            self._counts["worth_kept"] += self._gate.worth(rows) if counted else rows.num_rows
-            yield rows
 
     def _sizes(self, rows: pa.RecordBatch) -> F64:
         return widths(rows, np.arange(rows.num_rows)) + self._window.row_bytes

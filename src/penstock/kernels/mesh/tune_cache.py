@@ -17,6 +17,7 @@ import platform
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from penstock import __version__
@@ -53,6 +54,22 @@ def coefficients(
         found = calibrate(table, stream_row_bytes, seconds=seconds, page_sizes=variants, windows=windows)
     _write(table, {**_read(table), asked: found.dumps()})
     return found, False
+
+
+def known(table: Table, stream_row_bytes: int) -> Coefficients | None:
+    """The coefficients that were measured for stream rows of about this size, if any were; measures nothing.
+
+    Those of another size serve as well: the size of a row decides how many wait together, and that is put in anew.
+    """
+    kept = [(json.loads(asked), text) for asked, text in _read(table).items()]
+    near = sorted(
+        (abs(asked["stream_row_bytes"] - stream_row_bytes), text)
+        for asked, text in kept
+        if asked["key"] == list(table.key)
+    )
+    with suppress(ValueError, TypeError):
+        return replace(Coefficients.loads(near[0][1]), v_S=float(stream_row_bytes)) if near else None
+    return None
 
 
 def machine() -> str:

@@ -1,0 +1,93 @@
+"""An Iceberg table as pages: its newest metadata file says which files belong to a snapshot (extra `iceberg`)."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import UnreadableTable
+from penstock.tables.parquet import Listed, ParquetTable
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+def is_iceberg(where: Path) -> bool:
+    """Whether there is Iceberg metadata."""
+    return any((where / "metadata").glob("*.metadata.json"))
+
+
+def newest(where: Path) -> int:
+    """The id of the current snapshot; 0 for a table without any."""
+    snapshot = _open(where).metadata.current_snapshot_id
+    return int(snapshot) if snapshot is not None else 0
+
+
+def plan(where: Path, key: tuple[str, ...], snapshot: int | None = None) -> ParquetTable:
+    """The rows as of a snapshot, or the current one, in the columns that the table has now."""
+    opened = _open(where)
+    wanted = opened.metadata.current_snapshot_id if snapshot is None else snapshot
+    scan = opened.scan(snapshot_id=wanted) if wanted else opened.scan()
+    columns = opened.schema().as_arrow()
+    ids = {int(field.metadata[_FIELD_ID]): field.name for field in columns}
+    listed = [_file(task, where, ids) for task in scan.plan_files()]
+    listed.sort(key=lambda file: str(file.path))
+    return ParquetTable.plan(
+        str(where), key, listed=listed, columns=columns, snapshot=f"Iceberg snapshot {wanted or 'none'}"
+    )
+
+
+def _file(task: Any, where: Path, ids: dict[int, str]) -> Listed:
+    path = Path(str(task.file.file_path).removeprefix("file://"))
+    if task.delete_files:
+        raise UnreadableTable(
+            f"Rows of {path} were deleted by a file of deletes.",
+            why="The data files of this Iceberg table then hold rows that are not in it any more.",
+            do="Compact the table (rewrite_data_files), or let its writer copy on write.",
+        )
+    if str(task.file.file_format).rpartition(".")[2] != "PARQUET":
+        raise UnreadableTable(f"{path} is {task.file.file_format}.", do="Write the table's files as Parquet.")
+    try:
+        stored = pq.read_schema(path)
+    except (OSError, pa.ArrowException) as fault:
+        raise UnreadableTable(f"{path} cannot be read: {str(fault).splitlines()[0]}.") from fault
+    for field in stored:
+        number = int((field.metadata or {}).get(_FIELD_ID, b"-1"))
+        if (number in ids and ids[number] != field.name) or (number not in ids and field.name in ids.values()):
+            raise UnreadableTable(
+                f"Column {ids.get(number, field.name)!r} of {where} is named {field.name!r} in {path.name}.",
+                why="The column was renamed, or dropped and made anew, after the file was written.",
+                do="Rewrite the table's files (rewrite_data_files), so that they have its present columns.",
+            )
+    return Listed(path)
+
+
+def _open(where: Path) -> Any:
+    try:
+        from pyiceberg.exceptions import ValidationError
+        from pyiceberg.table import StaticTable
+    except ImportError as missing:
+        raise UnreadableTable(
+            f"{where} is an Iceberg table.", why="Reading it needs pyiceberg.", do='pip install "penstock[iceberg]"'
+        ) from missing
+    files = list((where / "metadata").glob("*.metadata.json"))
+    last = max(files, key=_number)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return StaticTable.from_metadata(str(last))
+    except (OSError, ValueError, ValidationError) as fault:
+        raise UnreadableTable(
+            f"{last} is no metadata of an Iceberg table: {str(fault).splitlines()[0]}.",
+            do="Restore it, or write a snapshot.",
+        ) from fault
+
+
+def _number(file: Path) -> tuple[int, float]:
+    """Metadata files are numbered: 00012-….metadata.json, or v12.metadata.json."""
+    found = re.match(r"v?(\d+)", file.name)
+    return int(found[1]) if found else -1, file.stat().st_mtime
