@@ -12,9 +12,11 @@ import penstock
 def test_public_names():
     assert penstock.__all__ == sorted(penstock.__all__)
     assert set(penstock.__all__) == {
+        "Changing",
         "Flow",
         "StandingQueries",
         "Subscriptions",
+        "View",
         "__version__",
         "archive",
         "as_of",

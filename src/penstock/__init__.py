@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from penstock.operators.join_table import join_table as join_table
     from penstock.operators.standing_queries import StandingQueries as StandingQueries
     from penstock.operators.subscriptions import Subscriptions as Subscriptions
+    from penstock.operators.view import View as View
     from penstock.plan.conditions import as_of as as_of
     from penstock.plan.conditions import band as band
     from penstock.plan.conditions import range as range  # noqa: A004
     from penstock.plan.conditions import where as where
-    from penstock.plan.standing_queries import band_join as band_join
-    from penstock.plan.standing_queries import select_join as select_join
     from penstock.plan.join_streams import landmark as landmark
     from penstock.plan.join_streams import rows as rows
+    from penstock.plan.standing_queries import band_join as band_join
+    from penstock.plan.standing_queries import select_join as select_join
+    from penstock.plan.view import Changing as Changing
     from penstock.spark.flow import Flow as Flow
     from penstock.spark.session import session as session
     from penstock.spark.sources import read_json as read_json
@@ -34,9 +36,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Changing",
     "Flow",
     "StandingQueries",
     "Subscriptions",
+    "View",
     "__version__",
     "archive",
     "as_of",
@@ -59,10 +63,12 @@ __all__ = [
 
 # name -> (module, attribute in it, or None for the module itself)
 _HOMES: dict[str, tuple[str, str | None]] = {
+    "Changing": ("penstock.plan.view", "Changing"),
     "Flow": ("penstock.spark.flow", "Flow"),
     "StandingQueries": ("penstock.operators.standing_queries", "StandingQueries"),
     "Subscriptions": ("penstock.operators.subscriptions", "Subscriptions"),
     "archive": ("penstock.operators.join_streams", "archive"),
+    "View": ("penstock.operators.view", "View"),
     "as_of": ("penstock.plan.conditions", "as_of"),
     "band": ("penstock.plan.conditions", "band"),
     "band_join": ("penstock.plan.standing_queries", "band_join"),

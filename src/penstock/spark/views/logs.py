@@ -1,0 +1,175 @@
+"""Change logs: which changes of a table are waiting, and how they are read.
+
+A log is a directory. Files whose names begin with a dot or an underscore are not there yet; all others are whole. A
+file that was taken is known by its name, so files may come late, and may be removed once they are taken. A table whose
+changes come as a stream has a log of its own, to which each micro-batch adds one entry, named by its number: a batch
+that is repeated after a crash finds that it is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import SourceLost, UnknownColumn, UnsupportedType
+from penstock.plan.view import CHUNK, Changing
+from penstock.spark.crash import crash_point
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """An entry of a log that is still to be taken: how many changes, and since when it is there."""
+
+    name: str
+    paths: tuple[Path, ...]
+    changes: int
+    arrived: float
+
+
+class Log:
+    """The changes of one table."""
+
+    def __init__(self, table: str, place: Path, spec: Changing, schema: pa.Schema) -> None:
+        self.table = table
+        self.place = place
+        self._spec = spec
+        self._schema = schema
+        self._known: dict[str, Waiting] = {}
+
+    def waiting(self, taken: Iterable[str]) -> list[Waiting]:
+        """What is still to be taken, in order. Reads the footer of each file once."""
+        found = {entry.name: entry for entry in self.peek(taken)}
+        self._known = found
+        return [found[name] for name in sorted(found)]
+
+    def peek(self, taken: Iterable[str]) -> list[Waiting]:
+        """The same, from any thread."""
+        done, known = set(taken), self._known
+        entries = (known.get(name) or self._look(name) for name in self.names() if name not in done)
+        return [entry for entry in entries if entry is not None]
+
+    def names(self) -> list[str]:
+        """All entries that are there."""
+        if not self.place.is_dir():
+            return []
+        return sorted(entry.name for entry in self.place.iterdir() if not entry.name.startswith((".", "_")))
+
+    def _look(self, name: str) -> Waiting | None:
+        path = self.place / name
+        try:
+            found = path.stat()
+            paths = (path,) if path.is_file() else tuple(p for p in sorted(path.iterdir()) if p.suffix == ".parquet")
+            return Waiting(name, paths, sum(pq.read_metadata(p).num_rows for p in paths), found.st_mtime)
+        except FileNotFoundError:
+            return None  # removed between the listing and now
+        except (OSError, pa.ArrowException) as fault:
+            raise SourceLost(
+                f"{path} cannot be read: {str(fault).splitlines()[0]}",
+                why="It is a file of changes, and must be whole when it gets its name.",
+                do="Write such files under a name that begins with a dot, and rename them when they are done. "
+                "Mend or remove this one.",
+            ) from fault
+
+    def read(self, entries: Sequence[Waiting]) -> pa.Table:
+        """Changes with the table's columns and the operation, in order. Raises `SourceLost` if one is gone."""
+        parts = []
+        for entry in entries:
+            try:
+                rows = [pq.read_table(path, partitioning=None) for path in entry.paths]
+            except (OSError, pa.ArrowException) as fault:
+                raise SourceLost(
+                    f"{self.place / entry.name} is gone or damaged: {str(fault).splitlines()[0]}",
+                    why=f"{entry.changes:,} changes of {self.table} in it were not taken yet.",
+                    do="Put the file back.",
+                ) from fault
+            parts += [self._fitted(one, entry) for one in self._in_order(rows)]
+        return pa.concat_tables(parts) if parts else self._empty()
+
+    def _in_order(self, rows: list[pa.Table]) -> list[pa.Table]:
+        if self._spec.order is None or not rows:
+            return rows
+        whole = pa.concat_tables(rows, promote_options="default")
+        if self._spec.order not in whole.column_names:
+            raise UnknownColumn.among(
+                self._spec.order, whole.column_names, f"order= of {self.table}: a file of changes"
+            )
+        return [whole.sort_by(self._spec.order)]
+
+    def _empty(self) -> pa.Table:
+        return self._schema.append(pa.field(self._spec.operation, pa.string())).empty_table()
+
+    def check_columns(self, columns: Sequence[str], where: str) -> None:
+        """Refuse changes that lack a column of the table, the operation, or what they are ordered by."""
+        have = {name.lower() for name in columns}
+        order = [self._spec.order] if self._spec.order is not None else []
+        for name in (*self._schema.names, self._spec.operation, *order):
+            if name.lower() not in have:
+                raise UnknownColumn.among(name, columns, where)
+
+    def _fitted(self, rows: pa.Table, entry: Waiting) -> pa.Table:
+        self.check_columns(rows.column_names, f"{self.place / entry.name}")
+        names = {name.lower(): name for name in rows.column_names}
+        wanted = [*self._schema.names, self._spec.operation]
+        try:
+            columns = [rows[names[name.lower()]] for name in wanted]
+            # A safe cast: a value that does not fit is an error, never a NULL.
+            return pa.table(columns, names=wanted).cast(self._empty().schema)
+        except pa.ArrowException as fault:
+            raise UnsupportedType(
+                f"{self.place / entry.name} does not fit {self.table}: {str(fault).splitlines()[0]}",
+                do="Mend the file: its columns must have the table's types.",
+            ) from fault
+
+
+def in_chunks(entries: Sequence[Waiting], most: int = CHUNK) -> list[list[Waiting]]:
+    """Entries in order, so many together as are not more than `most` changes; at least one each.
+
+    >>> some = [Waiting(str(n), (), n, 0.0) for n in (3, 3, 9, 1)]
+    >>> [[entry.changes for entry in chunk] for chunk in in_chunks(some, most=6)]
+    [[3, 3], [9], [1]]
+    """
+    chunks: list[list[Waiting]] = []
+    for entry in entries:
+        if chunks and sum(one.changes for one in chunks[-1]) + entry.changes <= most:
+            chunks[-1].append(entry)
+        else:
+            chunks.append([entry])
+    return chunks
+
+
+def follow(stream: DataFrame, place: Path, checkpoint: Path, trigger: dict[str, Any]) -> StreamingQuery:
+    """Write a stream of changes to its log, each micro-batch as one entry."""
+    place.mkdir(parents=True, exist_ok=True)
+    return (
+        stream.writeStream.foreachBatch(_writer(place))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(**trigger)
+        .start()
+    )
+
+
+def _writer(place: Path) -> Callable[[DataFrame, int], None]:
+    def write(batch: DataFrame, number: int) -> None:
+        name = f"{number:020d}"
+        if (place / name).exists():
+            return
+        scratch = place / f".{name}"
+        shutil.rmtree(scratch, ignore_errors=True)
+        batch.write.parquet(str(scratch))
+        crash_point("view-before-log")
+        with contextlib.suppress(FileNotFoundError):
+            (scratch / "_SUCCESS").unlink()
+        scratch.rename(place / name)
+
+    return write

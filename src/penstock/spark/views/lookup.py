@@ -1,0 +1,118 @@
+"""Which rows a table holds, as far as the view is: read by Arrow, with only the rows that can match in memory.
+
+A refresh asks this of rows that are to leave the table, or that must not be there yet. It is a pass over the columns of
+the key, or over all columns of a table without one, row group by row group; those whose statistics exclude a match are
+not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from penstock.spark.views.delta import SIGN
+from penstock.spark.views.store import File, TableVersion
+
+
+def held_rows(version: TableVersion, keys: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows of a table whose key columns have values of `keys`, as often as they are there."""
+    names = keys.column_names
+    found, signs = _candidates(version, keys, schema)
+    if not found.num_rows:
+        return found
+    # Each key column fits some wanted key; only whole keys count.
+    marked = pa.concat_tables(
+        [
+            keys.append_column(SIGN, pa.array(np.zeros(keys.num_rows, np.int64))),
+            found.select(names).append_column(SIGN, pa.array(np.ones(found.num_rows, np.int64))),
+        ]
+    )
+    wanted = marked.append_column("", pa.array(np.arange(marked.num_rows)))
+    groups = wanted.group_by(names, use_threads=False).aggregate([(SIGN, "min"), ("", "list")])
+    real = groups.filter(pc.equal(groups[f"{SIGN}_min"], 0))["_list"].combine_chunks().flatten()
+    places = np.sort(np.asarray(real))
+    places = places[places >= keys.num_rows] - keys.num_rows
+    rows = found.take(places)
+    return _netted(rows, signs[places])
+
+
+def held_counts(version: TableVersion, rows: pa.Table) -> npt.NDArray[np.int64]:
+    """How often a table holds each of some distinct rows."""
+    found, signs = _candidates(version, rows, rows.schema)
+    numbers = np.concatenate([np.arange(rows.num_rows), np.full(found.num_rows, -1)])
+    both = pa.concat_tables([rows, found]).append_column("", pa.array(numbers))
+    both = both.append_column(SIGN, pa.array(np.concatenate([np.zeros(rows.num_rows, np.int64), signs])))
+    groups = both.group_by(rows.column_names, use_threads=False).aggregate([("", "max"), (SIGN, "sum")])
+    counts = np.zeros(rows.num_rows, np.int64)
+    which, sums = np.asarray(groups["_max"]), np.asarray(groups[f"{SIGN}_sum"])
+    counts[which[which >= 0]] = sums[which >= 0]
+    return counts
+
+
+def first_rows(version: TableVersion, schema: pa.Schema, most: int) -> pa.Table:
+    """Some distinct rows of a table."""
+    found = schema.empty_table()
+    for rows, _ in _scan(version.base, schema, None, signed=False):
+        found = pa.concat_tables([found, rows.slice(0, most - found.num_rows)])
+        if found.num_rows >= most:
+            break
+    return found.group_by(schema.names).aggregate([]).select(schema.names) if found.num_rows else found
+
+
+def netted_parts(parts: Sequence[File], schema: pa.Schema) -> pa.Table:
+    """Several parts as one, without rows that entered and left."""
+    rows = pa.concat_tables(
+        table.append_column(SIGN, pa.array(signs)) for table, signs in _scan(parts, schema, None, True)
+    )
+    numbered = rows.append_column("", pa.array(np.arange(rows.num_rows)))
+    groups = numbered.group_by(schema.names, use_threads=False).aggregate([("", "min"), (SIGN, "sum")])
+    sums = np.asarray(groups[f"{SIGN}_sum"])
+    places = np.repeat(np.asarray(groups["_min"]), np.abs(sums))
+    signs = np.repeat(np.sign(sums), np.abs(sums)).astype(np.int8)
+    return rows.select(schema.names).take(places).append_column(SIGN, pa.array(signs))
+
+
+def _candidates(version: TableVersion, wanted: pa.Table, schema: pa.Schema) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    """Rows each of whose wanted columns has some wanted value, with their signs."""
+    condition = None
+    for name in wanted.column_names:
+        values = wanted[name].combine_chunks().unique()
+        fits = ds.field(name).isin(values)
+        if values.null_count:
+            fits = fits | ds.field(name).is_null()
+        condition = fits if condition is None else condition & fits
+    parts, signs = [schema.empty_table()], [np.zeros(0, np.int64)]
+    for rows, sign in _scan(version.base, schema, condition, signed=False):
+        parts.append(rows)
+        signs.append(sign)
+    for rows, sign in _scan(version.parts, schema, condition, signed=True):
+        parts.append(rows)
+        signs.append(sign)
+    return pa.concat_tables(parts), np.concatenate(signs)
+
+
+def _scan(
+    files: Sequence[File], schema: pa.Schema, condition: ds.Expression | None, signed: bool
+) -> Iterator[tuple[pa.Table, npt.NDArray[np.int64]]]:
+    if not files:
+        return
+    whole = schema.append(pa.field(SIGN, pa.int8())) if signed else schema
+    found = ds.dataset([file.path for file in files], schema=whole, format="parquet")
+    for batch in found.to_batches(filter=condition):
+        if batch.num_rows:
+            rows = pa.Table.from_batches([batch])
+            signs = np.asarray(rows[SIGN]).astype(np.int64) if signed else np.ones(batch.num_rows, np.int64)
+            yield rows.select(schema.names), signs
+
+
+def _netted(rows: pa.Table, signs: npt.NDArray[np.int64]) -> pa.Table:
+    """Rows as often as their signs add up to."""
+    numbered = rows.append_column("", pa.array(np.arange(rows.num_rows))).append_column(SIGN, pa.array(signs))
+    groups = numbered.group_by(rows.column_names, use_threads=False).aggregate([("", "min"), (SIGN, "sum")])
+    counts = np.maximum(np.asarray(groups[f"{SIGN}_sum"]), 0)
+    return rows.take(np.repeat(np.asarray(groups["_min"]), counts))

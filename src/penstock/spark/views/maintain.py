@@ -1,0 +1,223 @@
+"""Brings changes of one table at a time into a view, and commits each step."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import KernelFault, PenstockError
+from penstock.kernels.views.net import Netted, net_bag, net_keyed, operations
+from penstock.plan.view import Changing, ViewPlan
+from penstock.spark.views.delta import LOST, ROWS, SIGN, Deltas
+from penstock.spark.views.logs import Log, Waiting, in_chunks
+from penstock.spark.views.lookup import first_rows, held_counts, held_rows, netted_parts
+from penstock.spark.views.store import File, Manifest, Store, TableVersion
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Parts of a table beyond which they are put together.
+MOST_PARTS = 16
+#: The share of a table's rows that its parts may reach before the table is written anew, and the least of it.
+REWRITE_SHARE, REWRITE_ROWS = 0.25, 200_000
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """What one step did."""
+
+    table: str
+    changes: int
+    aside: int
+    seconds: float
+    #: Whether groups had to be computed anew from their rows.
+    mended: bool
+
+
+class Maintainer:
+    """The view in a directory, and the changes that are to come into it. One thread at a time."""
+
+    def __init__(
+        self, spark: SparkSession, plan: ViewPlan, store: Store, tables: Mapping[str, Changing], logs: Mapping[str, Log]
+    ) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._store = store
+        self._specs = tables
+        self._logs = logs
+        self._deltas = Deltas(spark, plan.query, {name: spec.schema for name, spec in plan.tables.items()})
+        self.manifest: Manifest
+
+    def open(self, last: Manifest | None, base: Mapping[str, Sequence[Path]]) -> None:
+        """Go on from the last version, or make the first one from the tables as they are."""
+        if last is None:
+            tables = {name: TableVersion(tuple(File.of(path) for path in paths)) for name, paths in base.items()}
+            state = self._write(self._deltas.whole(tables), version=0)
+            now = time.time()
+            last = Manifest(0, now, tables, state, dict.fromkeys(self._logs, now))
+            self._store.commit(last)
+        self.manifest = last
+
+    def waiting(self, table: str) -> list[Waiting]:
+        """Changes of a table that are still to be taken."""
+        return self._logs[table].waiting(self.manifest.tables[table].taken)
+
+    def peek(self, manifest: Manifest, table: str) -> list[Waiting]:
+        """Changes of a table that a version lacks. May be asked from any thread."""
+        return self._logs[table].peek(manifest.tables[table].taken)
+
+    def tried(self, table: str, sizes: Sequence[int]) -> list[tuple[int, float]]:
+        """How long a refresh with so many changes takes: done with rows of the table itself, and thrown away."""
+        now, schema = self.manifest, self._plan.tables[table].schema
+        rows = first_rows(now.tables[table], schema, max(sizes))
+        found = []
+        # The first run of a query is slow for once: it is done and not counted.
+        for size in (sizes[0], *sizes):
+            began = time.monotonic()
+            some = rows.slice(0, size)
+            if some.num_rows == 0:
+                return [(1, 0.0)]
+            keys = self._specs[table].keys
+            if keys:
+                held_rows(now.tables[table], some.select(keys), schema)
+            else:
+                held_counts(now.tables[table], some)
+            part = self._store.write_part(table, signed(Netted(some.slice(0, 0), some, some)), now.version + 1)
+            state = self._write(self._deltas.refreshed(now.state, now.tables, table, part), now.version + 1)
+            found.append((some.num_rows, time.monotonic() - began))
+            Path(part.path).unlink()
+            for folder in {Path(file.path).parent for file in state}:
+                shutil.rmtree(folder)
+        return found[1:]
+
+    def advance(self, table: str, entries: Sequence[Waiting] | None = None) -> list[Refreshed]:
+        """Bring waiting changes of a table into the view; all, or those given. Each step is a version."""
+        chunks = in_chunks(self.waiting(table) if entries is None else entries)
+        done = [self._step(table, chunk) for chunk in chunks]
+        self._tidy(table)
+        return done
+
+    def answer(self, manifest: Manifest) -> DataFrame:
+        """The rows of a version."""
+        return self._deltas.answer(manifest.state)
+
+    # -- one step ----------------------------------------------------------------------------------------------
+
+    def _step(self, table: str, entries: Sequence[Waiting]) -> Refreshed:
+        began = time.monotonic()
+        now, before = self.manifest, self.manifest.tables[table]
+        version = now.version + 1
+        net = self._net(table, self._logs[table].read(entries))
+        if net.aside.num_rows:
+            self._store.write_part(table, net.aside, version, kind="aside")
+        part, state, mended = None, now.state, False
+        if net.added.num_rows or net.removed.num_rows:
+            part = self._store.write_part(table, signed(net), version)
+            state, mended = self._refreshed(now, table, part, version)
+        there = set(self._logs[table].names())
+        # Names of files that are gone cannot come up for reading again, and need not be remembered.
+        names = (*(name for name in before.taken if name in there), *(entry.name for entry in entries))
+        changes = sum(entry.changes for entry in entries)
+        after = replace(
+            before,
+            parts=self._gathered(table, (*before.parts, *([part] if part else [])), version),
+            taken=names,
+            changes=before.changes + changes,
+            aside=before.aside + net.aside.num_rows,
+        )
+        arrived = max((entry.arrived for entry in entries), default=now.fresh.get(table, now.time))
+        self.manifest = now.advanced(table, after, state, arrived)
+        self._store.commit(self.manifest)
+        return Refreshed(table, changes, net.aside.num_rows, time.monotonic() - began, mended)
+
+    def _net(self, table: str, changes: pa.Table) -> Netted:
+        spec, version = self._specs[table], self.manifest.tables[table]
+        schema = self._plan.tables[table].schema
+        codes = operations(changes[spec.operation])
+        rows = changes.select(schema.names)
+        if spec.keys:
+            return net_keyed(rows, codes, spec.keys, lambda keys: held_rows(version, keys, schema))
+        return net_bag(rows, codes, lambda wanted: held_counts(version, wanted))
+
+    def _refreshed(self, now: Manifest, table: str, part: File, version: int) -> tuple[tuple[File, ...], bool]:
+        state = self._write(self._deltas.refreshed(now.state, now.tables, table, part), version)
+        if any(_statistic(file, ROWS, "min", 0) < 0 for file in state):
+            raise KernelFault(
+                f"A group of the view would have less than no rows after version {version}.",
+                why="Changes were netted wrongly; nothing was committed.",
+                do="Please report it. The view can be made again in a new directory.",
+            )
+        if not (self._deltas.can_lose() and any(_statistic(file, LOST, "max", False) for file in state)):
+            return state, False
+        table_now = now.tables[table]
+        tables = {**now.tables, table: replace(table_now, parts=(*table_now.parts, part))}
+        return self._write(self._deltas.mended(state, tables), version), True
+
+    def _write(self, frame: DataFrame, version: int) -> tuple[File, ...]:
+        folder = self._store.new_state(version)
+        try:
+            frame.write.parquet(str(folder))
+        except PenstockError:
+            raise
+        except Exception as fault:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise PenstockError(
+                f"The view could not be refreshed: {_first_line(fault)}",
+                why="Nothing was committed; the last version is still there.",
+                do="If a value overflows, cast it to a wider type in the view's SQL.",
+            ) from fault
+        return self._store.written(folder)
+
+    # -- keeping tables quick to read ----------------------------------------------------------------------------
+
+    def _gathered(self, table: str, parts: tuple[File, ...], version: int) -> tuple[File, ...]:
+        if len(parts) <= MOST_PARTS:
+            return parts
+        rows = netted_parts(parts, self._plan.tables[table].schema)
+        return (self._store.write_part(table, rows, version),) if rows.num_rows else ()
+
+    def _tidy(self, table: str) -> None:
+        """Write a table anew when much of it has changed, as a version of its own."""
+        now, version = self.manifest, self.manifest.tables[table]
+        part_rows = sum(file.rows for file in version.parts)
+        if part_rows <= max(REWRITE_ROWS, REWRITE_SHARE * sum(file.rows for file in version.base)):
+            return
+        folder = self._store.place / "tables" / f".rewrite-{now.version + 1}"
+        shutil.rmtree(folder, ignore_errors=True)
+        self._deltas.consolidated(table, version).write.parquet(str(folder))
+        base = self._store.adopt(table, folder, now.version + 1)
+        after = replace(version, base=base, parts=())
+        self.manifest = now.advanced(table, after, now.state, now.fresh.get(table, now.time))
+        self._store.commit(self.manifest)
+
+
+def signed(net: Netted) -> pa.Table:
+    """Rows that leave and enter, with their signs."""
+    signs = np.repeat(np.array([-1, 1], np.int8), [net.removed.num_rows, net.added.num_rows])
+    rows = pa.concat_tables([net.removed.cast(net.added.schema), net.added])
+    return rows.append_column(SIGN, pa.array(signs, pa.int8()))
+
+
+def _statistic(file: File, column: str, which: str, empty: Any) -> Any:
+    """The least or greatest value of a column of a small file, from its footer."""
+    metadata = pq.read_metadata(file.path)
+    place = metadata.schema.names.index(column) if column in metadata.schema.names else -1
+    if place < 0 or not metadata.num_rows:
+        return empty
+    found = [metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups)]
+    if all(one is not None and one.has_min_max for one in found):
+        return (min if which == "min" else max)(getattr(one, which) for one in found)
+    values = pq.read_table(file.path, columns=[column])[column].to_pylist()
+    return (min if which == "min" else max)((value for value in values if value is not None), default=empty)
+
+
+def _first_line(fault: BaseException) -> str:
+    return next((line.strip() for line in str(fault).splitlines() if line.strip()), type(fault).__name__)

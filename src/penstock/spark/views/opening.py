@@ -1,0 +1,192 @@
+"""Opens a view: finds the session and the files of its tables, makes the plan, takes the directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import BadOption, SessionNotReady, UnreadableTable
+from penstock.plan.view import Changing, TableSpec, ViewPlan, plain
+from penstock.spark.failures import cause
+from penstock.spark.schema import arrow_schema
+from penstock.spark.views.logs import Log, follow
+from penstock.spark.views.maintain import Maintainer
+from penstock.spark.views.service import Service
+from penstock.spark.views.store import Store, folder_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass
+class Opened:
+    """A view that is open, with the streams that bring its changes."""
+
+    plan: ViewPlan
+    store: Store
+    service: Service
+    streams: dict[str, DataFrame]
+    queries: list[StreamingQuery]
+
+    def follow(self, **trigger: Any) -> None:
+        """Let the streams write to their logs; with `availableNow`, until they have nothing more."""
+        self.check_streams()
+        if any(query.isActive for query in self.queries):
+            return
+        self.queries = [
+            follow(
+                stream,
+                self.store.place / "log" / folder_name(name),
+                self.store.place / "log" / f".{folder_name(name)}-checkpoint",
+                trigger,
+            )
+            for name, stream in self.streams.items()
+        ]
+        if trigger.get("availableNow"):
+            for query in self.queries:
+                query.awaitTermination()
+            self.check_streams()
+
+    def check_streams(self) -> None:
+        """Raise what stopped a stream, if anything."""
+        for query in self.queries:
+            fault = query.exception()
+            if fault is not None:
+                raise cause(fault)
+
+    def close(self) -> None:
+        """Stop everything, and let others have the directory, whatever happens."""
+        try:
+            for query in self.queries:
+                query.stop()
+            self.service.stop()
+        finally:
+            self.store.close()
+
+
+def open_view(
+    spark: SparkSession | None,
+    sql: str,
+    tables: Mapping[str, Any],
+    place: str | os.PathLike[str],
+    *,
+    answer_within: str | timedelta,
+    planner: str,
+    reads_every: str | timedelta | None,
+) -> Opened:
+    """The view, with its first version made if there is none. Raises the first fault, before anything is computed
+    wherever it can be found.
+    """
+    if not isinstance(tables, Mapping):
+        raise BadOption("tables= is not a mapping.", do='Give names and tables: tables={"orders": "orders/"}.')
+    session = _session(spark, tables)
+    specs = {name: table if isinstance(table, Changing) else Changing(table) for name, table in tables.items()}
+    bases = {name: _base(name, spec.base) for name, spec in specs.items()}
+    streams = {name: spec.changes for name, spec in specs.items() if _is_stream(spec.changes)}
+    plan = ViewPlan.checked(
+        sql,
+        {name: TableSpec(bases[name][0], spec.keys, spec.changes is not None) for name, spec in specs.items()},
+        answer_within=answer_within,
+        planner=planner,
+        reads_every=reads_every,
+    )
+    store = Store(Path(os.fspath(place)).expanduser().absolute())
+    logs = {
+        name: Log(name, _log(name, spec, store), spec, bases[name][0])
+        for name, spec in specs.items()
+        if spec.changes is not None
+    }
+    for name, stream in streams.items():
+        logs[name].check_columns(stream.columns, f"the stream of changes of {name}")
+    last = store.open(plan.identity())
+    try:
+        maintainer = Maintainer(session, plan, store, specs, logs)
+        files = {name: paths for name, (_, paths) in bases.items()} if last is None else {}
+        for name, paths in files.items():
+            if paths is None:  # rows that Spark has, and we do not
+                folder = store.place / "tables" / f".base-{folder_name(name)}"
+                specs[name].base.write.mode("overwrite").parquet(str(folder))
+                files[name] = [Path(file.path) for file in store.adopt(name, folder, 0)]
+        maintainer.open(last, {name: paths for name, paths in files.items() if paths is not None})
+        service = Service(plan, store, maintainer)
+        service.check_promise()
+    except BaseException:
+        store.close()
+        raise
+    return Opened(plan, store, service, streams, [])
+
+
+def _session(spark: SparkSession | None, tables: Mapping[str, Any]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    frames: list[Any] = [part for t in tables.values() for part in (getattr(t, "base", t), getattr(t, "changes", None))]
+    owners = [frame.sparkSession for frame in frames if _is_frame(frame)]
+    found = spark or (owners[0] if owners else SparkSession.getActiveSession())
+    if found is None:
+        raise SessionNotReady(
+            "There is no Spark session.", why="The view's queries run on it.", do="Make one first: penstock.session()."
+        )
+    return found
+
+
+def _base(name: str, base: Any) -> tuple[pa.Schema, list[Path] | None]:
+    if _is_stream(base):
+        raise BadOption(
+            f"{name} is a stream, and a view is over tables.",
+            do="Give the rows before the first change as base, and the stream as changes: "
+            'ps.Changing("orders/", changes=stream).',
+        )
+    if _is_frame(base):
+        return plain(arrow_schema(base), name), None
+    if not isinstance(base, (str, os.PathLike)):
+        raise BadOption(
+            f"{name} is a {type(base).__name__}, which is no table.",
+            do="Give a path of Parquet files, a DataFrame, or ps.Changing(…).",
+        )
+    path = Path(os.fspath(base)).expanduser().absolute()
+    files = [path] if path.is_file() else sorted(f for f in path.glob("*.parquet") if not f.name.startswith((".", "_")))
+    if not files:
+        raise UnreadableTable(
+            f"{name}: there are no Parquet files in {path}.",
+            do="Give a Parquet file, or a directory of such files. An empty table is a file without rows.",
+        )
+    try:
+        schemas = [plain(pq.read_schema(file), str(file)) for file in files]
+    except (OSError, pa.ArrowException) as fault:
+        raise UnreadableTable(f"{name}: {path} cannot be read: {str(fault).splitlines()[0]}") from fault
+    for file, schema in zip(files, schemas, strict=True):
+        if schema != schemas[0]:
+            raise UnreadableTable(f"{file} has other columns than {files[0]}.", do="Give a table whose files agree.")
+    return schemas[0], files
+
+
+def _log(name: str, spec: Changing, store: Store) -> Path:
+    if _is_stream(spec.changes):
+        return store.place / "log" / folder_name(name)
+    if _is_frame(spec.changes):
+        raise BadOption(
+            f"The changes of {name} are a DataFrame without a stream.",
+            do="Give a streaming DataFrame, or a directory of files of changes.",
+        )
+    if not isinstance(spec.changes, (str, os.PathLike)):
+        raise BadOption(
+            f"The changes of {name} are a {type(spec.changes).__name__}.",
+            do="Give a streaming DataFrame, or a directory of files of changes.",
+        )
+    return Path(os.fspath(spec.changes)).expanduser().absolute()
+
+
+def _is_frame(table: Any) -> bool:
+    return hasattr(table, "sparkSession") and hasattr(table, "isStreaming")
+
+
+def _is_stream(table: Any) -> bool:
+    return _is_frame(table) and bool(table.isStreaming)

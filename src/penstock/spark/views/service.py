@@ -1,0 +1,287 @@
+"""Keeps a view within its promise: watches the logs, asks the planner, refreshes, answers.
+
+One lock guards the view; a refresh of one table holds it, so a reader who comes while another refresh is under way
+waits for that one, and then does the rest itself. What waits is kept so small that all of it, also what arrives
+meanwhile, can be refreshed within the promise.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.errors import AnswerTimeTooShort
+from penstock.kernels.views.naive import Naive
+from penstock.kernels.views.online import Online
+from penstock.kernels.views.planner import Planner, Situation, within
+from penstock.kernels.views.simulate import Simulate
+from penstock.plan.units import format_duration
+from penstock.plan.view import ViewPlan
+from penstock.spark.views.answer import Answer, moment
+from penstock.spark.views.ledger import FULL, Times
+from penstock.spark.views.logs import Waiting
+from penstock.spark.views.maintain import Maintainer, Refreshed
+from penstock.spark.views.store import Store
+
+#: Changes that refreshes are tried with before the view is in use.
+_TRIED = (1, 1000)
+#: Rates are those of about the last so many seconds.
+_MEMORY = 60.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How a view is doing."""
+
+    version: int
+    #: Changes of each table that wait, and how many came in a second, lately.
+    waiting: Mapping[str, int]
+    rates: Mapping[str, float]
+    #: Seconds that refreshing what waits would take, and what is allowed.
+    pending_cost: float
+    bound: float
+    #: Seconds of setup, and for each change, of each table.
+    costs: Mapping[str, tuple[float, float]]
+    #: Refreshes, and seconds spent in them, of each table.
+    refreshes: Mapping[str, int]
+    work: Mapping[str, float]
+    changes: Mapping[str, int]
+    set_aside: Mapping[str, int]
+    reads: int
+    reads_in_time: int
+    slowest_read: float
+    #: Whether the promise can be kept; if not, why, and what could be.
+    promise_kept: bool
+    promise: str
+
+
+class Service:
+    """A view that is open."""
+
+    def __init__(self, plan: ViewPlan, store: Store, maintainer: Maintainer) -> None:
+        self._plan = plan
+        self._store = store
+        self._maintainer = maintainer
+        self._tables = plan.changing()
+        self._times = Times.load_from(store.place / "times.json", self._tables)
+        self._planner = _planner(plan)
+        # Rates are watched for every planner, since the next look is a moment away for all of them.
+        self._rates = Online(memory=_MEMORY)
+        self._seen: dict[str, set[str]] = {name: set() for name in self._tables}
+        self._began = time.monotonic()
+        self._lock = threading.RLock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._fault: BaseException | None = None
+
+    # -- opening and closing -------------------------------------------------------------------------------------
+
+    def check_promise(self) -> None:
+        """Measure what refreshes take, if that is not known, and refuse a promise that cannot be kept at all."""
+        for table in self._tables:
+            cost = self._times.refreshes[table]
+            if not cost.recent and not cost.advance:
+                cost.advance = [(n, s) for n, s in self._maintainer.tried(table, _TRIED)]
+        least = self._times.least()
+        if self._tables and least > self._plan.answer_within:
+            asked, possible = (format_duration(round(s * 1e6)) for s in (self._plan.answer_within, least))
+            raise AnswerTimeTooShort(
+                f"answer_within={asked!r} is less than a refresh takes: {possible}.",
+                why="; ".join(f"{t}: {self._times.refreshes[t].line(1):.2f} s" for t in self._tables)
+                + " for one change.",
+                do=f'Give at least answer_within="{possible}", or a faster session.',
+            )
+
+    def start(self, every: float | None = None) -> None:
+        """Watch the logs in a thread, `every` so many seconds."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        pause = every if every is not None else min(max(self._plan.answer_within / 20, 0.05), 1.0)
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._watch, args=(pause,), name="penstock-view", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the refresh under way, and stop watching. Raises what stopped the watching before, if anything."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._times.save(self._store.place / "times.json")
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+
+    def _watch(self, pause: float) -> None:
+        while not self._stop.wait(pause):
+            try:
+                self.tick(ahead=pause)
+            except BaseException as fault:
+                self._fault = fault
+                return
+
+    # -- maintenance -------------------------------------------------------------------------------------------
+
+    def tick(self, ahead: float = 0.0) -> list[Refreshed]:
+        """Refresh what must be refreshed now, if anything: when what waits, and what comes in the next `ahead` seconds
+        and while it is refreshed, could not be refreshed within the promise.
+        """
+        with self._lock:
+            waiting = self._look()
+            pending = tuple(sum(entry.changes for entry in waiting[name]) for name in self._tables)
+            costs, bound = self._times.costs(self._tables), self._times.bound(self._plan.answer_within)
+            rates = self._rates.rates or (0.0,) * len(pending)
+            soon = ahead + sum(cost(n) for cost, n in zip(costs, pending, strict=True))
+            later = tuple(n + int(rate * soon) if n or rate else 0 for n, rate in zip(pending, rates, strict=True))
+            situation = Situation(later, costs, bound, self._now())
+            if not any(pending) or within(situation.each(), bound):
+                return []
+            chosen = self._planner.choose(situation)
+            names = [self._tables[number] for number in chosen if pending[number]]
+        return [done for name in names for done in self._advance(name, waiting[name])]
+
+    def refresh(self, tables: tuple[str, ...] | None = None) -> list[Refreshed]:
+        """Refresh all that waits now, of some tables or all."""
+        with self._lock:
+            waiting = self._look()
+            done = [one for name in tables or self._tables for one in self._advance(name, waiting[name])]
+            if tables is None:
+                self._planner.refreshed(self._now())
+            return done
+
+    def _advance(self, table: str, entries: list[Waiting]) -> list[Refreshed]:
+        with self._lock:
+            taken = set(self._maintainer.manifest.tables[table].taken)
+            left = [entry for entry in entries if entry.name not in taken]  # a reader may have been faster
+            done = self._maintainer.advance(table, left) if left else []
+        for one in done:
+            self._times.refreshed(table, one.changes, one.seconds)
+        return done
+
+    def _look(self) -> dict[str, list[Waiting]]:
+        """What waits; tells the planner what is new."""
+        waiting = {name: self._maintainer.waiting(name) for name in self._tables}
+        new = []
+        for name, entries in waiting.items():
+            new.append(sum(entry.changes for entry in entries if entry.name not in self._seen[name]))
+            self._seen[name] = {entry.name for entry in entries}
+        now = self._now()
+        self._rates.arrived(now, new)
+        self._planner.arrived(now, new)
+        return waiting
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def read(self, max_staleness: float | None = None) -> Answer:
+        """Refresh what must be, and answer."""
+        if self._fault is not None:
+            self.stop()
+        began, asked = time.monotonic(), time.time()
+        if max_staleness is not None:
+            quick = self._stale_answer(asked, max_staleness, began)
+            if quick is not None:
+                return quick
+        with self._lock:
+            entries = self._look()
+            for name in self._tables:
+                old = entries[name]
+                if max_staleness is not None:
+                    old = old if any(asked - entry.arrived > max_staleness for entry in old) else []
+                entries[name] = old
+        refreshed: dict[str, int] = {}
+        for name in self._tables:
+            changes = sum(one.changes for one in self._advance(name, entries[name]))
+            refreshed |= {name: changes} if changes else {}
+        with self._lock:
+            if max_staleness is None:
+                self._planner.refreshed(self._now())
+            answer = self._answer(asked, refreshed, began)
+        self._times.answered(answer.took, self._plan.answer_within)
+        return answer
+
+    def _stale_answer(self, asked: float, allowed: float, began: float) -> Answer | None:
+        """The last version, without waiting for a refresh under way, if it is fresh enough."""
+        manifest = self._maintainer.manifest
+        oldest = [entry.arrived for name in self._tables for entry in self._maintainer.peek(manifest, name)]
+        if oldest and asked - min(oldest) > allowed:
+            return None
+        answer = self._answer(asked, {}, began)
+        self._times.answered(answer.took, self._plan.answer_within)
+        return answer
+
+    def _answer(self, asked: float, refreshed: Mapping[str, int], began: float) -> Answer:
+        manifest = self._maintainer.manifest
+        missing: dict[str, int] = {}
+        as_of = asked
+        for name in self._tables:
+            for entry in self._maintainer.peek(manifest, name):
+                if entry.arrived <= asked:
+                    missing[name] = missing.get(name, 0) + entry.changes
+                    as_of = min(as_of, entry.arrived)
+        frame = self._maintainer.answer(manifest)
+        answer = Answer(
+            frame,
+            manifest.version,
+            missing,
+            moment(as_of),
+            time.monotonic() - began,
+            refreshed,
+            self._times.reading.append,
+        )
+        return answer.keep(self._store)
+
+    # -- telling -----------------------------------------------------------------------------------------------
+
+    def progress(self) -> Progress:
+        """How the view is doing now."""
+        manifest = self._maintainer.manifest
+        waiting = {name: sum(e.changes for e in self._maintainer.peek(manifest, name)) for name in self._tables}
+        rates = dict(zip(self._tables, self._rates.rates or (0.0,) * len(self._tables), strict=True))
+        costs = self._times.costs(self._tables)
+        load = self._times.load(rates, self._plan.answer_within)
+        pending = sum(cost(n) for cost, n in zip(costs, waiting.values(), strict=True))
+        kept, said = self._promise(load, rates)
+        times = self._times
+        return Progress(
+            version=manifest.version,
+            waiting=waiting,
+            rates=rates,
+            pending_cost=pending,
+            bound=times.bound(self._plan.answer_within),
+            costs={name: (cost.setup, cost.each) for name, cost in zip(self._tables, costs, strict=True)},
+            refreshes=dict(times.actions),
+            work=dict(times.work),
+            changes={name: manifest.tables[name].changes for name in self._tables},
+            set_aside={name: manifest.tables[name].aside for name in self._tables},
+            reads=times.reads,
+            reads_in_time=times.reads - times.late,
+            slowest_read=max(times.waits, default=0.0),
+            promise_kept=kept,
+            promise=said,
+        )
+
+    def _promise(self, load: float, rates: Mapping[str, float]) -> tuple[bool, str]:
+        promised = format_duration(round(self._plan.answer_within * 1e6))
+        least = self._times.least()
+        if least > self._plan.answer_within:
+            possible = format_duration(round(least * 1e6))
+            return False, f"Answers within {promised} are not possible: a refresh alone takes {possible}."
+        if load > FULL:
+            could = ", ".join(f"{name}: {rate * FULL / load:,.0f} a second" for name, rate in rates.items())
+            now = ", ".join(f"{name}: {rate:,.0f}" for name, rate in rates.items())
+            return False, (
+                f"Changes arrive too fast to answer within {promised}: refreshing needs {load:.0%} of the time "
+                f"at {now} a second. It could be kept at {could}."
+            )
+        return True, f"Answers within {promised}: refreshing needs {load:.0%} of the time."
+
+
+def _planner(plan: ViewPlan) -> Planner:
+    if plan.planner == "simulate":
+        return Simulate(plan.reads_every, steps=200)
+    return Naive() if plan.planner == "naive" else Online(memory=_MEMORY)

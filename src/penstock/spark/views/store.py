@@ -1,0 +1,341 @@
+"""Where a view lives: a directory of immutable files, and manifests that say which of them are the view.
+
+::
+
+    view.json                     what the view is; another one is refused here
+    manifest/00000000000000000012.json   a version: positions in all change logs, and all files
+    tables/<table>/part-….parquet rows that entered or left a table, up to the version that names the part
+    state/<version>-<id>/…        the groups of the view
+    aside/<table>/….parquet       changes that made no sense, with a reason
+    log/<table>/                  changes of a table that come as a stream
+
+A version exists from the moment its manifest does, which is written whole or not at all: that is the only commit.
+Everything else is written before it, under names that nobody used, and what no kept version names is removed after it.
+So a crash anywhere leaves the last version as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import BadOption, PlanError, ViewDamaged, ViewInUse
+from penstock.spark.crash import crash_point
+from penstock.spark.files import Held, read_whole, sync_directory, take_lock, write_whole
+
+#: Where a test may have a refresh die, in order.
+CRASH_POINTS = ("view-after-part", "view-after-state", "view-before-manifest", "view-after-manifest")
+#: Versions that stay readable after newer ones.
+KEPT = 3
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it was when it was named."""
+
+    path: str
+    size: int
+    modified: int
+    rows: int
+
+    @classmethod
+    def of(cls, path: Path, rows: int | None = None) -> File:
+        """The file that is there now."""
+        found = path.stat()
+        count = pq.read_metadata(path).num_rows if rows is None else rows
+        return cls(str(path), found.st_size, found.st_mtime_ns, count)
+
+    def check(self) -> None:
+        """Refuse to go on with a file that is not the one that was named."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            raise ViewDamaged(
+                f"{self.path} is missing.",
+                why="The view is made of it.",
+                do="Put it back, or make the view again in a new directory.",
+            ) from None
+        if (found.st_size, found.st_mtime_ns) != (self.size, self.modified):
+            raise ViewDamaged(
+                f"{self.path} was changed.",
+                why="A view is over the rows before the first change, and over changes; rows changed in place are lost "
+                "on it.",
+                do="Put the file back as it was, or make the view again in a new directory.",
+            )
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """How far a table is: its rows before the first change, what entered and left since, and the changes taken."""
+
+    base: tuple[File, ...]
+    parts: tuple[File, ...] = ()
+    taken: tuple[str, ...] = ()
+    changes: int = 0
+    aside: int = 0
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One version of a view."""
+
+    version: int
+    time: float
+    tables: dict[str, TableVersion]
+    state: tuple[File, ...]
+    #: Changes up to which the view is complete arrived before this moment, for each table.
+    fresh: dict[str, float] = field(default_factory=dict)
+
+    def files(self) -> Iterator[File]:
+        """Every file that the version needs."""
+        yield from self.state
+        for table in self.tables.values():
+            yield from table.base
+            yield from table.parts
+
+    def advanced(self, name: str, table: TableVersion, state: tuple[File, ...], arrived: float) -> Manifest:
+        """The next version, with one table further than this."""
+        tables = {**self.tables, name: table}
+        return replace(
+            self,
+            version=self.version + 1,
+            time=time.time(),
+            tables=tables,
+            state=state,
+            fresh={**self.fresh, name: arrived},
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is written."""
+        return {
+            "version": self.version,
+            "time": self.time,
+            "fresh": self.fresh,
+            "state": [list(vars(file).values()) for file in self.state],
+            "tables": {
+                name: {
+                    "base": [list(vars(file).values()) for file in table.base],
+                    "parts": [list(vars(file).values()) for file in table.parts],
+                    "taken": list(table.taken),
+                    "changes": table.changes,
+                    "aside": table.aside,
+                }
+                for name, table in self.tables.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Manifest:
+        """As it was written."""
+
+        def files(rows: list[list[Any]]) -> tuple[File, ...]:
+            return tuple(File(*row) for row in rows)
+
+        tables = {
+            name: TableVersion(
+                files(table["base"]), files(table["parts"]), tuple(table["taken"]), table["changes"], table["aside"]
+            )
+            for name, table in said["tables"].items()
+        }
+        return cls(said["version"], said["time"], tables, files(said["state"]), said["fresh"])
+
+
+class Store:
+    """The directory of one view. One process at a time maintains it; any number may read its versions."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._lock: IO[str] | None = None
+        self._leases: dict[int, int] = {}
+
+    # -- opening -----------------------------------------------------------------------------------------------
+
+    def open(self, identity: dict[str, str]) -> Manifest | None:
+        """Take the directory, and give its last version; None if it is new."""
+        try:
+            self.place.mkdir(parents=True, exist_ok=True)
+            self._lock = take_lock(self.place / "lock")
+        except Held as held:
+            raise ViewInUse(
+                f"{self.place} is maintained by {held}.",
+                why="Two writers would each undo what the other did.",
+                do="Stop the other one, or give this view a directory of its own.",
+            ) from None
+        except OSError as fault:
+            raise BadOption(
+                f"{self.place} cannot be written: {fault.strerror}.", do="Choose a directory that can be."
+            ) from fault
+        try:
+            self._check_identity(identity)
+            last = self.last()
+        except BaseException:
+            self.close()
+            raise
+        if last is not None:
+            for file in last.files():
+                file.check()
+            self.sweep(last)
+        return last
+
+    def close(self) -> None:
+        """Let others have it."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _check_identity(self, identity: dict[str, str]) -> None:
+        path = self.place / "view.json"
+        if not path.exists():
+            strangers = [entry.name for entry in self.place.iterdir() if entry.name not in ("lock", ".view.json")]
+            if any(not name.startswith(".view.json") for name in strangers):
+                raise BadOption(
+                    f"{self.place} is not empty, and not a view.", do="Give the view a directory of its own."
+                )
+            write_whole(path, identity)
+            return
+        said = read_whole(path)
+        if said is None:
+            raise ViewDamaged(
+                f"{path} is cut or changed.", do="Put it back from a copy, or make the view again elsewhere."
+            )
+        differing = sorted(name for name in {*said, *identity} if said.get(name) != identity.get(name))
+        if differing:
+            raise PlanError(
+                f"{self.place} holds another view.",
+                why=f"Different are: {', '.join(differing)}.",
+                do="Give this view a directory of its own.",
+            )
+
+    # -- versions ----------------------------------------------------------------------------------------------
+
+    def _manifests(self) -> list[Path]:
+        return sorted((self.place / "manifest").glob("[0-9]*.json"))
+
+    def last(self) -> Manifest | None:
+        """The last version; None if there is none yet. Raises `ViewDamaged` if its manifest is cut or changed."""
+        found = self._manifests()
+        return self.read(found[-1]) if found else None
+
+    def read(self, path: Path) -> Manifest:
+        """A version, by its manifest."""
+        said = read_whole(path)
+        if said is None:
+            raise ViewDamaged(
+                f"{path} is cut or changed.",
+                why="It says which files are the view, and which changes it has.",
+                do="Put it back from a copy. If there is none, remove it: the version before it becomes the last, and "
+                "later changes are taken again, if their files are still there.",
+            )
+        return Manifest.from_json(said)
+
+    def commit(self, manifest: Manifest) -> None:
+        """Make a version the last. Its files are durable before it is."""
+        folder = self.place / "manifest"
+        folder.mkdir(exist_ok=True)
+        crash_point("view-before-manifest")
+        write_whole(folder / f"{manifest.version:020d}.json", manifest.as_json())
+        crash_point("view-after-manifest")
+        self.sweep(manifest)
+
+    @contextlib.contextmanager
+    def lease(self, version: int) -> Iterator[None]:
+        """Keep a version's files while the block runs."""
+        self.hold(version)
+        try:
+            yield
+        finally:
+            self.release(version)
+
+    def hold(self, version: int) -> None:
+        """Keep a version's files until it is released as often as it was held."""
+        self._leases[version] = self._leases.get(version, 0) + 1
+
+    def release(self, version: int) -> None:
+        """See `hold`."""
+        self._leases[version] -= 1
+        if not self._leases[version]:
+            del self._leases[version]
+
+    def sweep(self, last: Manifest) -> None:
+        """Remove what no kept version needs."""
+        found = self._manifests()
+        kept = [path for path in found[-KEPT:] if int(path.stem) <= last.version]
+        kept += [path for path in found[:-KEPT] if int(path.stem) in self._leases]
+        needed = {file.path for path in kept if (said := read_whole(path)) for file in Manifest.from_json(said).files()}
+        needed |= {file.path for file in last.files()}
+        for path in set(found) - set(kept):
+            path.unlink(missing_ok=True)
+        folders = [*(self.place / "state").glob("*"), *(self.place / "tables").glob("*")]
+        for folder in folders:
+            mine = [path for path in folder.glob("*.parquet") if str(path) not in needed]
+            if folder.parent.name == "state" and len(mine) == len(list(folder.glob("*.parquet"))):
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                for path in mine:
+                    path.unlink(missing_ok=True)
+
+    # -- files -------------------------------------------------------------------------------------------------
+
+    def write_part(self, table: str, rows: pa.Table, version: int, kind: str = "tables") -> File:
+        """Rows of a table as a new file, durable before it is named."""
+        folder = self.place / kind / folder_name(table)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"part-{version:012d}-{uuid.uuid4().hex[:8]}.parquet"
+        pq.write_table(rows, path)
+        _sync([path])
+        crash_point("view-after-part")
+        return File.of(path, rows.num_rows)
+
+    def adopt(self, table: str, folder: Path, version: int) -> tuple[File, ...]:
+        """Make files that Spark wrote those of a table."""
+        home = self.place / "tables" / folder_name(table)
+        home.mkdir(parents=True, exist_ok=True)
+        moved = []
+        for path in sorted(folder.glob("*.parquet")):
+            final = home / f"base-{version:012d}-{uuid.uuid4().hex[:8]}.parquet"
+            path.rename(final)
+            moved.append(final)
+        shutil.rmtree(folder, ignore_errors=True)
+        _sync(moved)
+        return tuple(File.of(path) for path in moved)
+
+    def new_state(self, version: int) -> Path:
+        """A directory, not there yet, for the groups of a version."""
+        folder = self.place / "state"
+        folder.mkdir(exist_ok=True)
+        return folder / f"{version:012d}-{uuid.uuid4().hex[:8]}"
+
+    def written(self, folder: Path) -> tuple[File, ...]:
+        """What Spark wrote, durable."""
+        paths = sorted(path for path in folder.rglob("*.parquet") if not path.name.startswith((".", "_")))
+        _sync(paths)
+        crash_point("view-after-state")
+        return tuple(File.of(path) for path in paths)
+
+
+def folder_name(table: str) -> str:
+    """A directory name for any table name, one for each.
+
+    >>> folder_name("orders"), folder_name("a/b")
+    ('orders', 'a%2fb')
+    """
+    plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+    return "".join(letter if letter in plain else f"%{ord(letter):02x}" for letter in table)
+
+
+def _sync(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with path.open("rb") as written:
+            os.fsync(written.fileno())
+    for folder in {path.parent for path in paths}:
+        sync_directory(folder)
