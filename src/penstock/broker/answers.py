@@ -1,0 +1,181 @@
+"""What is known of each subscription of a cell, and what a message makes of it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from numba import njit
+
+from penstock.broker.messages import (
+    FLAGS,
+    HAS_LEFT,
+    HAS_OTHER,
+    HAS_RIGHT,
+    HAS_VALUE,
+    INNER_LEFT,
+    INNER_RIGHT,
+    LEFT,
+    OTHER,
+    RIGHT,
+    VALUE,
+    Kind,
+)
+from penstock.kernels.subscriptions.codes import encode
+from penstock.kernels.subscriptions.engine import EXTREMES
+
+I64 = npt.NDArray[np.int64]
+
+
+@njit(cache=True)
+def concerned(rows: I64, x1: I64, x2: I64, pairs: I64) -> int:
+    """Write (message, subscription) for every subscription in a message's rectangle; how many there are."""
+    count = 0
+    for m in range(len(rows)):
+        row = rows[m]
+        has_left, has_right = row[FLAGS] & HAS_LEFT != 0, row[FLAGS] & HAS_RIGHT != 0
+        left, inner_left, inner_right, right = row[LEFT], row[INNER_LEFT], row[INNER_RIGHT], row[RIGHT]
+        for s in range(len(x1)):
+            if x1[s] <= inner_left and inner_right <= x2[s]:
+                if (has_left and x1[s] <= left) or (has_right and x2[s] >= right):
+                    continue
+                if count < len(pairs):
+                    pairs[count, 0], pairs[count, 1] = m, s
+                count += 1
+    return count
+
+
+def pairs_of(rows: I64, x1: I64, x2: I64) -> I64:
+    """(message, subscription) for every subscription in a message's rectangle, in the order of messages."""
+    pairs = np.empty((max(256, 2 * len(x1)), 2), np.int64)
+    count = concerned(rows, x1, x2, pairs)
+    if count > len(pairs):
+        pairs = np.empty((count, 2), np.int64)
+        concerned(rows, x1, x2, pairs)
+    return pairs[:count]
+
+
+@dataclass
+class Total:
+    """A count and a sum that come back to what they were when what was added goes again: floats are exact fractions."""
+
+    count: int = 0
+    finite: Any = 0
+    infinite: Counter[float] = field(default_factory=Counter)
+
+    def add(self, value: Any, times: int) -> None:
+        """One value comes, or goes."""
+        self.count += times
+        if isinstance(value, float) and math.isinf(value):
+            self.infinite[value] += times
+        else:
+            self.finite += times * (Fraction(value) if isinstance(value, float) else value)
+
+    def sum(self) -> Any:
+        """None of no values; infinite if one of them is."""
+        there = [value for value, times in self.infinite.items() if times]
+        if not self.count:
+            return None
+        # Both infinities have no sum; a text equals itself, as NaN does not.
+        return self.finite if not there else there[0] if len(there) == 1 else "NaN"
+
+    def average(self) -> Any:
+        """None of no values."""
+        total = self.sum()
+        return total if not self.count or isinstance(total, (str, float)) else total / self.count
+
+
+@dataclass
+class Answers:
+    """The state of subscriptions from which an aggregate's answer follows.
+
+    With `relaxed`, extremes too are told of every value that comes and goes, and keep them all: delivery by CN.
+    """
+
+    kind: Kind
+    relaxed: bool = False
+    _known: list[Any] = field(default_factory=list)
+
+    def add(self, count: int) -> None:
+        """As many new subscriptions, over an empty table."""
+        self._known += [self._nothing() for _ in range(count)]
+
+    def take(self, numbers: list[int]) -> Answers:
+        """Those with these numbers, to live elsewhere."""
+        return Answers(self.kind, self.relaxed, [self._known[number] for number in numbers])
+
+    def extend(self, other: Answers) -> None:
+        """Take in those of another."""
+        self._known += other._known
+
+    def _nothing(self) -> Any:
+        if self._says_all:
+            return None
+        return Total() if self.kind.agg in ("count", "sum", "avg") else Counter()
+
+    @property
+    def _says_all(self) -> bool:
+        return self.kind.agg in EXTREMES and not self.relaxed
+
+    def set(self, number: int, value: Any) -> None:
+        """What is known of a subscription, as it was read elsewhere: the answer; for SUM and AVG (count, sum)."""
+        if self.kind.agg in EXTREMES:
+            self._known[number] = int(encode(pa.array([value], self.kind.y))[0][0])
+        elif self.kind.agg == "distinct":
+            self._known[number] = Counter(encode(pa.array(sorted(value), self.kind.y))[0].tolist())
+        else:
+            count, total = (value, 0) if self.kind.agg == "count" else value
+            self._known[number] = Total(count, Fraction(total) if isinstance(total, float) else total)
+
+    def apply(self, number: int, row: I64) -> tuple[bool, Any]:
+        """Whether a message changes the answer of a subscription that it concerns, and the answer."""
+        flags = int(row[FLAGS])
+        if self._says_all:
+            now = int(row[VALUE]) if flags & HAS_VALUE else None
+            changed = now != self._known[number]
+            self._known[number] = now
+            return changed, now
+        before = self.answer(number)
+        known = self._known[number]
+        if isinstance(known, Total):
+            if flags & HAS_VALUE:
+                known.add(self.kind.value(int(row[VALUE])), 1)
+            if flags & HAS_OTHER:
+                known.add(self.kind.value(int(row[OTHER])), -1)
+        else:
+            if flags & HAS_VALUE:
+                known[int(row[VALUE])] += 1
+            if flags & HAS_OTHER:
+                known[int(row[OTHER])] -= 1
+                if not known[int(row[OTHER])]:
+                    del known[int(row[OTHER])]
+        now = self.answer(number)
+        return now != before, now
+
+    def answer(self, number: int) -> Any:
+        """The answer of a subscription as its state has it: a code for extremes, a value otherwise."""
+        known = self._known[number]
+        if self._says_all:
+            return known
+        agg = self.kind.agg
+        if agg == "count":
+            return known.count
+        if agg in ("sum", "avg"):
+            return known.sum() if agg == "sum" else known.average()
+        if agg == "distinct":
+            return frozenset(known)
+        return (min if agg == "min" else max)(known) if known else None
+
+    def value_of(self, answer: Any) -> Any:
+        """An answer as people have it."""
+        if self.kind.agg in EXTREMES:
+            return None if answer is None else self.kind.value(answer)
+        if isinstance(answer, frozenset):
+            return frozenset(self.kind.value(code) for code in answer)
+        return float(answer) if isinstance(answer, (Fraction, str)) else answer

@@ -1,0 +1,205 @@
+"""A gateway: holds subscribers, takes the frames of their cells, checks the rectangles, and pushes.
+
+Knows no broker: whatever carries frames hands them to `take`, which says where something is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.broker.answers import Answers, pairs_of
+from penstock.broker.cells import CellMap
+from penstock.broker.messages import SEQ, Frame, Kind
+from penstock.errors import BadOption
+
+I64 = npt.NDArray[np.int64]
+#: A cell of a partition's plane.
+Place = tuple[str, int]
+
+
+class Change(NamedTuple):
+    """One thing a subscriber is told: the answer from message `seq` on. With `reread`, changes before were dropped."""
+
+    seq: int
+    value: Any
+    reread: bool = False
+
+
+@dataclass
+class Subscriber:
+    """Someone who waits for an answer to change.
+
+    Guarantees
+        Every change is in the queue once, in order. A subscriber who lets `limit` of them wait loses these, and is told
+        once to read the answer again; nobody else waits for it: `test_a_slow_subscriber_is_told_to_read_again`.
+    """
+
+    partition: str
+    x1: int
+    x2: int
+    limit: int = 1_000
+    #: Changes up to this message are known already.
+    after: int = -1
+    _waiting: deque[Change] = field(default_factory=deque)
+    _reread: bool = False
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def push(self, change: Change) -> None:
+        """Have a change wait to be read."""
+        if change.seq <= self.after:
+            return
+        self.after = change.seq
+        if len(self._waiting) >= self.limit or self._reread:
+            self._waiting.clear()
+            self._reread = True
+            change = change._replace(reread=True)
+        self._waiting.append(change)
+        self._news.set()
+
+    def take(self) -> list[Change]:
+        """What waits."""
+        changes = list(self._waiting)
+        self._waiting.clear()
+        self._reread = False
+        self._news.clear()
+        return changes
+
+    async def changes(self) -> list[Change]:
+        """What waits, once something does."""
+        await self._news.wait()
+        return self.take()
+
+
+@dataclass
+class Room:
+    """The subscribers of one cell, side by side."""
+
+    answers: Answers
+    #: The last message they know of.
+    last: int = -1
+    x1: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    x2: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    subscribers: list[Subscriber] = field(default_factory=list)
+
+    def add(self, new: Sequence[Subscriber], answers: Answers) -> None:
+        """Let subscribers in who know as much as those inside."""
+        self.x1 = np.concatenate([self.x1, np.array([one.x1 for one in new], np.int64)])
+        self.x2 = np.concatenate([self.x2, np.array([one.x2 for one in new], np.int64)])
+        self.subscribers += new
+        self.answers.extend(answers)
+
+    def remove(self, subscriber: Subscriber) -> None:
+        """Let one go."""
+        kept = [at for at, one in enumerate(self.subscribers) if one is not subscriber]
+        self.x1, self.x2 = self.x1[kept], self.x2[kept]
+        self.subscribers = [self.subscribers[at] for at in kept]
+        self.answers = self.answers.take(kept)
+
+    def tell(self, rows: I64) -> int:
+        """Apply messages that are not known yet; how many changes were pushed."""
+        rows = rows[rows[:, SEQ] > self.last]
+        if not len(rows):
+            return 0
+        pushed = 0
+        for m, s in pairs_of(rows, self.x1, self.x2).tolist():
+            changed, now = self.answers.apply(s, rows[m])
+            if changed:
+                self.subscribers[s].push(Change(int(rows[m, SEQ]), self.answers.value_of(now)))
+                pushed += 1
+        self.last = int(rows[-1, SEQ])
+        return pushed
+
+
+class Gateway:
+    """Holds subscribers by cell.
+
+    Guarantees
+        A subscriber is told of each change of its answer once, and of nothing else:
+        `test_every_way_of_delivery_tells_each_change_once`.
+    State and cost
+        16 bytes and a few Python objects a subscriber; a message costs a comparison for each subscriber of its cell.
+
+    With `relaxed` it takes the messages of CN, and keeps all values of every range.
+    """
+
+    def __init__(self, kind: Kind, cells: CellMap | None = None, *, relaxed: bool = False) -> None:
+        self.kind = kind
+        self.cells = cells or CellMap()
+        self.relaxed = relaxed
+        self.rooms: dict[Place, Room] = {}
+        #: Changes pushed to subscribers.
+        self.pushed = 0
+
+    def subscriber(self, x1: Any, x2: Any, *, partition: str = "_", after: int = -1, limit: int = 1_000) -> Subscriber:
+        """A subscriber to a range, not yet let in. `after` is the last message it knows of."""
+        low, high = self.kind.code(x1), self.kind.code(x2)
+        if low > high:
+            raise BadOption(
+                f"The range from {x1!r} to {x2!r} is empty.", do="Give the lower end first: both ends belong to it."
+            )
+        return Subscriber(partition, low, high, limit, after)
+
+    def place_of(self, subscriber: Subscriber) -> Place:
+        """The cell of a subscriber."""
+        return subscriber.partition, self.cells.cell_of(subscriber.x1, subscriber.x2)
+
+    def answers(self, count: int) -> Answers:
+        """What is known of subscriptions over an empty table."""
+        known = Answers(self.kind, self.relaxed)
+        known.add(count)
+        return known
+
+    def room(self, place: Place) -> Room:
+        """The room of a cell, opened if need be."""
+        if place not in self.rooms:
+            self.rooms[place] = Room(self.answers(0))
+        return self.rooms[place]
+
+    def let_in(self, subscribers: Iterable[Subscriber]) -> None:
+        """Let subscribers in at the beginning, before any message."""
+        by_place: dict[Place, list[Subscriber]] = {}
+        for one in subscribers:
+            by_place.setdefault(self.place_of(one), []).append(one)
+        for place, group in by_place.items():
+            self.room(place).add(group, self.answers(len(group)))
+
+    def missing(self, place: Place, frame: Frame) -> bool:
+        """Whether messages before this frame have not come."""
+        return frame.after > self.room(place).last
+
+    def take(self, place: Place, frame: Frame) -> int:
+        """Take a frame that nothing is missing before; how many changes were pushed."""
+        pushed = self.room(place).tell(frame.rows)
+        self.pushed += pushed
+        return pushed
+
+    def adopt(self, cells: CellMap) -> list[tuple[Place, list[Place]]]:
+        """Follow splits: the rooms that are no more, each with those its subscribers went to."""
+        self.cells = cells
+        moved = []
+        for place, room in list(self.rooms.items()):
+            if cells.cells[place[1], 0] < 0:
+                continue
+            del self.rooms[place]
+            homes = cells.cells_of(room.x1, room.x2)
+            heirs = []
+            for cell in np.unique(homes).tolist():
+                members = np.flatnonzero(homes == cell).tolist()
+                heir = self.room((place[0], cell))
+                heir.add([room.subscribers[at] for at in members], room.answers.take(members))
+                heir.last = room.last
+                heirs.append((place[0], cell))
+            moved.append((place, heirs))
+        return moved
+
+    def everyone(self) -> Iterator[Subscriber]:
+        """All subscribers."""
+        for room in self.rooms.values():
+            yield from room.subscribers

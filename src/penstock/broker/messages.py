@@ -1,0 +1,100 @@
+"""Messages as rows of 64-bit integers, and many of them as one frame on the wire."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import BadFrame
+from penstock.kernels.subscriptions.codes import decode, encode
+from penstock.kernels.subscriptions.engine import EXTREMES
+
+I64 = npt.NDArray[np.int64]
+
+#: Columns of a message: its number, which of the next are there, two values, and the rectangle.
+SEQ, FLAGS, VALUE, OTHER, INNER_LEFT, INNER_RIGHT, LEFT, RIGHT = range(8)
+WIDTH = 8
+HAS_VALUE, HAS_OTHER, HAS_LEFT, HAS_RIGHT = 1, 2, 4, 8
+LEAST, MOST = -(2**63), 2**63 - 1
+_HEADER = struct.Struct("<4sqq")
+_MAGIC = b"PSF1"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is subscribed to: the aggregate, and the types behind the codes."""
+
+    agg: str
+    x: pa.DataType
+    y: pa.DataType
+
+    def code(self, value: object) -> int:
+        """The code of a bound of a range."""
+        codes, able = encode(pa.array([value], self.x))
+        if not able[0]:
+            raise ValueError(f"{value!r} is no bound of a range.")
+        return int(codes[0])
+
+    def rows(self, messages: pa.Table) -> I64:
+        """Messages as rows; the columns are those of the results of `Subscriptions`."""
+        out = np.zeros((messages.num_rows, WIDTH), np.int64)
+        out[:, SEQ] = messages.column("seq").to_numpy()
+        named = {INNER_LEFT: "inner_left", INNER_RIGHT: "inner_right", LEFT: "outer_left", RIGHT: "outer_right"}
+        named |= {VALUE: "value"} if self.agg in EXTREMES else {VALUE: "added", OTHER: "removed"}
+        flags = {VALUE: HAS_VALUE, OTHER: HAS_OTHER, LEFT: HAS_LEFT, RIGHT: HAS_RIGHT}
+        for place, name in named.items():
+            codes, able = encode(messages.column(name).combine_chunks())
+            out[:, place] = np.where(able, codes, 0)
+            if place in flags:
+                out[:, FLAGS] |= np.where(able, flags[place], 0)
+        return out
+
+    def value(self, code: int, there: bool = True) -> object:
+        """A value of y as people have it."""
+        return decode(np.array([code]), self.y)[0].as_py() if there else None
+
+    def to_json(self) -> dict[str, str]:
+        """As it is told to gateways."""
+        return {"agg": self.agg, "x": _text(self.x), "y": _text(self.y)}
+
+    @classmethod
+    def from_json(cls, said: dict[str, str]) -> Kind:
+        """What `to_json` wrote."""
+        return cls(said["agg"], _type(said["x"]), _type(said["y"]))
+
+
+def _text(kind: pa.DataType) -> str:
+    return pa.schema([("t", kind)]).serialize().to_pybytes().hex()
+
+
+def _type(text: str) -> pa.DataType:
+    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text))).field(0).type
+
+
+class Frame(NamedTuple):
+    """Messages of one cell that travel together. `after` is the number of the cell's message before them, or -1."""
+
+    after: int
+    rows: I64
+
+    def to_bytes(self) -> bytes:
+        """On the wire."""
+        return _HEADER.pack(_MAGIC, self.after, len(self.rows)) + self.rows.astype("<i8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Frame:
+        """Off the wire, or refused."""
+        if len(data) < _HEADER.size:
+            raise BadFrame("A frame is shorter than its header.", do="Publish to these subjects with Penstock alone.")
+        magic, after, count = _HEADER.unpack_from(data)
+        if magic != _MAGIC or len(data) != _HEADER.size + count * WIDTH * 8:
+            raise BadFrame(
+                "A message is no frame of subscriptions, or was cut.",
+                do="Publish to these subjects with Penstock alone.",
+            )
+        return cls(after, np.frombuffer(data, "<i8", offset=_HEADER.size).reshape(-1, WIDTH))

@@ -1,0 +1,251 @@
+"""Publishes messages to NATS so that each is there once, whatever was killed when.
+
+A frame says which message of its cell came before it. A publisher that starts again reads the last frame of a cell from
+the broker, and goes on after it: a micro-batch that comes again finds its messages there. Frames also carry an id by
+batch, cell and position, by which JetStream drops what was sent twice while an acknowledgement was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.broker.cells import CellMap, adapt
+from penstock.broker.delivery import ByCell
+from penstock.broker.messages import SEQ, Frame, Kind
+from penstock.broker.subjects import bucket_of, check_name, stream_of, subject, token
+from penstock.errors import BadOption, BrokerUnreachable
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
+    from nats.js.api import PubAck
+    from nats.js.kv import KeyValue
+
+I64 = npt.NDArray[np.int64]
+#: Messages in a frame: NATS takes a megabyte at once.
+_FRAME_ROWS = 8_000
+#: Frames on their way before acknowledgements are waited for.
+_UNDER_WAY = 256
+#: Seconds between two attempts to reach a broker that is down.
+_PAUSE = 1.0
+
+
+class Publisher:
+    """The one that publishes the messages of a flow.
+
+    Guarantees
+        `publish` returns when the broker has stored every message, each once for every cell that it touches: also if it
+        was killed or the broker was down meanwhile, and the same batch came again:
+        `test_a_batch_that_comes_again_is_published_once`.
+    State and cost
+        The number of the last message of each cell; one frame for each cell that a batch touches.
+
+    Parameters
+        crowd: a cell with more subscribers than this is split, between two batches.
+        keep_seconds: how long the broker keeps messages for gateways that were away.
+    """
+
+    def __init__(self, url: str, name: str, kind: Kind, *, crowd: int = 2_000, keep_seconds: float = 86_400.0) -> None:
+        self.url, self.name, self.kind = url, check_name(name), kind
+        self.crowd, self.keep_seconds = crowd, keep_seconds
+        self.cells = CellMap()
+        self._client: Client | None = None
+        self._stream: JetStreamContext
+        self._bucket: KeyValue
+        self._last: dict[tuple[str, int], int] = {}
+        self._crowd_seen: dict[str, int] = {}
+        self._gone = asyncio.Event()
+        #: Frames that the broker acknowledged.
+        self.frames = 0
+
+    async def open(self) -> None:
+        """Connect, and make the stream and the bucket if they are not there."""
+        import nats
+        from nats.js.api import KeyValueConfig, StreamConfig
+        from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
+
+        self._client = await nats.connect(
+            self.url, connect_timeout=2, allow_reconnect=False, error_cb=_quiet, closed_cb=self._note_gone
+        )
+        self._gone.clear()
+        self._stream = self._client.jetstream(timeout=10, publish_async_max_pending=_UNDER_WAY)
+        try:
+            await self._stream.stream_info(stream_of(self.name))
+        except NotFoundError:
+            await self._stream.add_stream(
+                StreamConfig(
+                    name=stream_of(self.name),
+                    subjects=[f"{self.name}.>"],
+                    max_age=self.keep_seconds,
+                    duplicate_window=min(120.0, self.keep_seconds),
+                    allow_direct=True,
+                )
+            )
+        try:
+            self._bucket = await self._stream.key_value(bucket_of(self.name))
+        except (BucketNotFoundError, NotFoundError):
+            self._bucket = await self._stream.create_key_value(KeyValueConfig(bucket=bucket_of(self.name)))
+        try:
+            said = json.loads((await self._bucket.get("kind")).value or b"{}")
+            if Kind.from_json(said) != self.kind:
+                raise BadOption(
+                    f"{self.name!r} is taken by messages of another kind.", do="Publish these under another name."
+                )
+        except KeyNotFoundError:
+            await self._bucket.put("kind", json.dumps(self.kind.to_json()).encode())
+        try:
+            self.cells = CellMap.from_json((await self._bucket.get("cells")).value or b"")
+        except KeyNotFoundError:
+            await self._bucket.put("cells", self.cells.to_json().encode())
+        self._last.clear()
+
+    async def _note_gone(self) -> None:
+        self._gone.set()
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def publish(
+        self,
+        batch: int,
+        messages: pa.Table,
+        partition_by: Sequence[str] = (),
+        *,
+        waiting: Callable[[str], None] = lambda text: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Publish the messages of a micro-batch; waits while the broker is down, and says so to `waiting`."""
+        since: float | None = None
+        while True:
+            try:
+                if self._client is None:
+                    await self.open()
+                await self._follow_crowds()
+                await self._publish(batch, messages, partition_by)
+                return
+            except BadOption:
+                raise
+            except Exception as fault:
+                await self._abandon()
+                since = since or time.monotonic()
+                waiting(
+                    f"The broker at {self.url} does not answer ({type(fault).__name__}). Batch {batch} has waited "
+                    f"{time.monotonic() - since:.0f} s for it; nothing is lost: it goes out once the broker is back."
+                )
+                if stopping():
+                    raise BrokerUnreachable(
+                        f"Stopped while the broker at {self.url} was down.",
+                        do="Start again with the same checkpoint: the batch comes again.",
+                    ) from fault
+                await asyncio.sleep(_PAUSE)
+
+    async def _abandon(self) -> None:
+        try:
+            await self.close()
+        except Exception:
+            self._client = None
+
+    async def _publish(self, batch: int, messages: pa.Table, partition_by: Sequence[str]) -> None:
+        delivery = ByCell(self.cells)
+        acks: list[asyncio.Future[PubAck]] = []
+        for partition, rows in _by_partition(messages, partition_by, self.kind):
+            for parcel in delivery.parcels(rows):
+                last = await self._last_of(partition, parcel.cell)
+                new = parcel.rows[parcel.rows[:, SEQ] > last]
+                path = self.cells.paths[parcel.cell]
+                for start in range(0, len(new), _FRAME_ROWS):
+                    frame = Frame(last, new[start : start + _FRAME_ROWS])
+                    last = int(frame.rows[-1, SEQ])
+                    acks.append(
+                        await self._stream.publish_async(
+                            subject(self.name, partition, path),
+                            frame.to_bytes(),
+                            headers={"Nats-Msg-Id": f"{batch}.{partition}.{path}.{start}.{frame.after}"},
+                        )
+                    )
+                self._last[partition, parcel.cell] = last
+        if acks:
+            await self._acknowledged(acks)
+        self.frames += len(acks)
+
+    async def _acknowledged(self, acks: list[asyncio.Future[PubAck]]) -> None:
+        """Wait until the broker has stored everything; no longer than it is there."""
+        stored: asyncio.Future[Any] = asyncio.gather(*acks)
+        gone: asyncio.Future[Any] = asyncio.ensure_future(self._gone.wait())
+        done, _ = await asyncio.wait({stored, gone}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        if stored not in done:
+            stored.cancel()
+            raise BrokerUnreachable("The broker went away before it had stored everything.")
+        await stored
+
+    async def _last_of(self, partition: str, cell: int) -> int:
+        """The last message of a cell that the broker has, or of the nearest one it was split off."""
+        from nats.js.errors import NotFoundError
+
+        if (partition, cell) not in self._last:
+            found = -1
+            for older in reversed(self.cells.lineage(cell)):
+                if older != cell and (partition, older) in self._last:
+                    found = self._last[partition, older]
+                    break
+                try:
+                    path = subject(self.name, partition, self.cells.paths[older])
+                    stored = await self._stream.get_last_msg(stream_of(self.name), path)
+                    found = int(Frame.from_bytes(stored.data or b"").rows[-1, SEQ])
+                    break
+                except NotFoundError:
+                    continue
+            self._last[partition, cell] = found
+        return self._last[partition, cell]
+
+    async def _follow_crowds(self) -> None:
+        """Split cells where gateways say that subscribers crowd. Gateways hear of it before any message does."""
+        from nats.js.errors import NoKeysError
+
+        try:
+            keys = [key for key in await self._bucket.keys() if key.startswith("crowd.")]
+        except NoKeysError:
+            keys = []
+        points: list[I64] = []
+        total, fresh = 0, False
+        for key in keys:
+            entry = await self._bucket.get(key)
+            fresh = fresh or self._crowd_seen.get(key) != entry.revision
+            self._crowd_seen[key] = entry.revision or 0
+            said = json.loads(entry.value or b"{}")
+            points.append(np.array(said["points"], np.int64).reshape(-1, 2))
+            total += said["count"]
+        if not fresh or not total:
+            return
+        sample = np.concatenate(points)
+        # Gateways send a sample of their points: each stands for as many as were left out.
+        share = max(1, int(self.crowd * len(sample) / total))
+        if adapt(self.cells, sample[:, 0].copy(), sample[:, 1].copy(), share):
+            await self._bucket.put("cells", self.cells.to_json().encode())
+
+
+def _by_partition(messages: pa.Table, partition_by: Sequence[str], kind: Kind) -> list[tuple[str, I64]]:
+    """The messages of each partition, in order."""
+    messages = messages.sort_by([("slot", "ascending"), ("seq", "ascending")])
+    rows = kind.rows(messages)
+    if not partition_by:
+        return [(token([]), rows)]
+    names = [token(values) for values in zip(*(messages.column(n).to_pylist() for n in partition_by), strict=True)]
+    found, codes = np.unique(np.array(names), return_inverse=True)
+    return [(str(name), rows[codes == code]) for code, name in enumerate(found)]
+
+
+async def _quiet(fault: Exception) -> None:
+    """Faults of the connection are raised where it is used."""

@@ -1,0 +1,251 @@
+"""A gateway on NATS: listens to the cells of its subscribers, and reads from the stream what it did not hear.
+
+Live frames come as plain messages, of the cells alone where someone is. Each says which message of its cell came
+before; where that one was not heard, because the gateway was away or too slow, it is read from the stream. So a gateway
+needs no memory of its own: subscribers who come back say the last message they know of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.broker.cells import CellMap
+from penstock.broker.gateway import Change, Gateway, Place, Room, Subscriber
+from penstock.broker.messages import SEQ, Frame, Kind
+from penstock.broker.subjects import WHOLE, bucket_of, check_name, stream_of, subject
+from penstock.errors import BrokerUnreachable
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+    from nats.js import JetStreamContext
+    from nats.js.kv import KeyValue
+
+#: Points that a gateway tells the publisher of, at the most.
+_SAMPLE = 2_000
+#: Seconds between two looks at the cells and at the crowd.
+_LOOK = 0.2
+#: The answer of someone who knows none.
+UNKNOWN = object()
+
+
+class NatsGateway:
+    """Holds subscribers on this side of a broker.
+
+    Guarantees
+        Subscribers are told of every change after the message they know, once; also if this gateway, or the broker, was
+        away meanwhile: `test_a_gateway_that_was_killed_catches_up`. If the broker no longer has what they missed, they
+        are told to read again.
+    State and cost
+        That of `Gateway`, and one subscription of the broker for each cell with a subscriber.
+    """
+
+    def __init__(self, url: str, name: str, gateway: str) -> None:
+        self.url, self.name, self.id = url, check_name(name), check_name(gateway)
+        self.desk: Gateway
+        self._client: Client | None = None
+        self._stream: JetStreamContext
+        self._bucket: KeyValue
+        self._heard: dict[Place, Subscription] = {}
+        self._locks: dict[Place, asyncio.Lock] = {}
+        #: Held by whoever needs the division of the plane to stay as it is.
+        self._division = asyncio.Lock()
+        self._cells_seen = 0
+        self._told: int | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def open(self, patience: float = 30.0) -> NatsGateway:
+        """Connect, and wait for the publisher to have said what its messages are."""
+        import nats
+        from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
+
+        async def again() -> None:
+            # Whatever was said while the connection was down is read from the stream.
+            for place in list(self._heard):
+                await self._catch_up(place)
+
+        self._client = await nats.connect(
+            self.url, connect_timeout=2, max_reconnect_attempts=-1, reconnect_time_wait=0.2, reconnected_cb=again
+        )
+        self._stream = self._client.jetstream(timeout=10)
+        until = asyncio.get_running_loop().time() + patience
+        while True:
+            try:
+                self._bucket = await self._stream.key_value(bucket_of(self.name))
+                kind = Kind.from_json(json.loads((await self._bucket.get("kind")).value or b"{}"))
+                cells = await self._bucket.get("cells")
+                break
+            except (BucketNotFoundError, KeyNotFoundError, NotFoundError):
+                if asyncio.get_running_loop().time() > until:
+                    await self._client.close()
+                    raise BrokerUnreachable(
+                        f"Nobody publishes messages named {self.name!r} on {self.url}.", do="Start the publisher first."
+                    ) from None
+                await asyncio.sleep(0.1)
+        self.desk = Gateway(kind, CellMap.from_json(cells.value or b""))
+        self._cells_seen = cells.revision or 0
+        self._watch = asyncio.create_task(self._look())
+        return self
+
+    async def close(self) -> None:
+        """Leave; subscribers stay as they are, and may go to another gateway."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._client is not None:
+            await self._client.close()
+
+    async def subscribe(
+        self, x1: Any, x2: Any, *, partition: str = WHOLE, after: int = -1, value: Any = UNKNOWN, limit: int = 1_000
+    ) -> Subscriber:
+        """Let someone in. `after` is the last message it knows of, `value` its answer then (see `Answers.set`).
+
+        Without a value all messages of its cell are read, and the changes after `after` are told.
+        """
+        return (await self.subscribe_all([(x1, x2)], partition=partition, after=after, value=value, limit=limit))[0]
+
+    async def subscribe_all(
+        self,
+        ranges: list[tuple[Any, Any]],
+        *,
+        partition: str = WHOLE,
+        after: int = -1,
+        value: Any = UNKNOWN,
+        limit: int = 1_000,
+    ) -> list[Subscriber]:
+        """Let many in who know equally much."""
+        new = [self.desk.subscriber(*ends, partition=partition, after=after, limit=limit) for ends in ranges]
+        async with self._division:
+            by_place: dict[Place, list[Subscriber]] = {}
+            for one in new:
+                by_place.setdefault(self.desk.place_of(one), []).append(one)
+            for place, group in by_place.items():
+                async with self._lock(place):
+                    await self._listen(place)
+                    await self._admit(place, group, after, value)
+        return new
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Let one go."""
+        self.desk.room(self.desk.place_of(subscriber)).remove(subscriber)
+
+    async def _admit(self, place: Place, group: list[Subscriber], after: int, value: Any) -> None:
+        """Bring newcomers up to what their cell knows, then let them in. The cell is locked."""
+        known = self.desk.answers(len(group))
+        entry = Room(known)
+        if value is not UNKNOWN:
+            entry.last = after
+            for at in range(len(group)):
+                known.set(at, value)
+        entry.x1 = np.array([one.x1 for one in group], np.int64)
+        entry.x2 = np.array([one.x2 for one in group], np.int64)
+        entry.subscribers = group
+        await self._read(place, entry)
+        room = self.desk.room(place)
+        if room.subscribers and room.last < entry.last:
+            # The room lags behind what was just read: it catches up by the same frames.
+            await self._read(place, room)
+        if not room.subscribers:
+            room.last = entry.last
+        room.add(entry.subscribers, entry.answers)
+
+    async def _listen(self, place: Place) -> None:
+        if place in self._heard or self._client is None:
+            return
+
+        async def hear(message: Msg) -> None:
+            async with self._lock(place):
+                if place in self._heard:
+                    await self._take(place, Frame.from_bytes(message.data))
+
+        self._heard[place] = await self._client.subscribe(self._subject(place), cb=hear)
+        await self._client.flush()
+
+    async def _take(self, place: Place, frame: Frame) -> None:
+        if self.desk.missing(place, frame):
+            await self._read(place, self.desk.room(place))
+        self.desk.take(place, frame)
+
+    async def _catch_up(self, place: Place) -> None:
+        async with self._lock(place):
+            if place in self.desk.rooms:
+                await self._read(place, self.desk.rooms[place])
+
+    async def _read(self, place: Place, room: Room) -> None:
+        """Tell a room what the stream has of its cell, and of those it was split off, beyond what the room knows."""
+        for cell in self.desk.cells.lineage(place[1]):
+            position = 1
+            while (stored := await self._next((place[0], cell), position)) is not None:
+                position = stored[0] + 1
+                frame = Frame.from_bytes(stored[1])
+                if frame.after > room.last and len(frame.rows):
+                    self._have_read_again(room, int(frame.rows[0, SEQ]) - 1)
+                self.desk.pushed += room.tell(frame.rows)
+
+    def _have_read_again(self, room: Room, seq: int) -> None:
+        """Messages are gone from the broker that nobody here has heard: those inside read again, and come back."""
+        room.last = seq
+        for one in list(room.subscribers):
+            one.push(Change(max(seq, one.after + 1), None, reread=True))
+            room.remove(one)
+
+    async def _next(self, place: Place, position: int) -> tuple[int, bytes] | None:
+        from nats.js.errors import NotFoundError
+
+        try:
+            found = await self._stream.get_msg(
+                stream_of(self.name), seq=position, subject=self._subject(place), next=True, direct=True
+            )
+        except NotFoundError:
+            return None
+        return int(found.seq or 0), found.data or b""
+
+    async def _look(self) -> None:
+        """Follow splits of cells, and tell the publisher where subscribers crowd."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            try:
+                entry = await self._bucket.get("cells")
+                if entry.revision != self._cells_seen:
+                    self._cells_seen = entry.revision or 0
+                    await self._follow(CellMap.from_json(entry.value or b""))
+                await self._tell_crowd()
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                # The broker is away: there is nothing to follow until it is back.
+                continue
+
+    async def _follow(self, cells: CellMap) -> None:
+        async with self._division:
+            for place in list(self._heard):
+                if cells.cells[place[1], 0] >= 0:
+                    # Everything that was still said to the old cell, before its heirs are listened to.
+                    await self._catch_up(place)
+            moved = [(self._heard.pop(place, None), heirs) for place, heirs in self.desk.adopt(cells)]
+            for old, heirs in moved:
+                for heir in heirs:
+                    async with self._lock(heir):
+                        await self._listen(heir)
+                        await self._read(heir, self.desk.room(heir))
+                if old is not None:
+                    await old.unsubscribe()
+
+    async def _tell_crowd(self) -> None:
+        everyone = list(self.desk.everyone())
+        if len(everyone) == self._told:
+            return
+        step = max(1, len(everyone) // _SAMPLE)
+        points = [[one.x1, one.x2] for one in everyone[::step]]
+        await self._bucket.put(f"crowd.{self.id}", json.dumps({"count": len(everyone), "points": points}).encode())
+        self._told = len(everyone)
+
+    def _lock(self, place: Place) -> asyncio.Lock:
+        return self._locks.setdefault(place, asyncio.Lock())
+
+    def _subject(self, place: Place) -> str:
+        return subject(self.name, place[0], self.desk.cells.paths[place[1]])

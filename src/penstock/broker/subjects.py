@@ -1,0 +1,44 @@
+"""Names on the broker: streams, subjects and keys, from the name of a flow of messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from penstock.errors import BadOption
+
+#: The token of a flow without partitions.
+WHOLE = "_"
+
+
+def check_name(name: str) -> str:
+    """The name of a flow of messages, which is one token of a subject."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+        raise BadOption(f"{name!r} is no name for messages.", do="Use letters, digits, _ and -, at most 64 of them.")
+    return name
+
+
+def token(values: Sequence[object]) -> str:
+    """A partition as one token of a subject, different for different values.
+
+    >>> token(["New York", 7]), token(["a.b"]), token([])
+    ('New%20York|7', 'a%2Eb', '_')
+    """
+    quoted = "|".join(quote(str(value), safe="").replace(".", "%2E").replace("_", "%5F") for value in values)
+    return quoted or WHOLE
+
+
+def subject(name: str, partition: str, path: str) -> str:
+    """Where the messages of a cell are published."""
+    return f"{name}.{partition}.{path}"
+
+
+def stream_of(name: str) -> str:
+    """The stream that keeps a flow's messages."""
+    return f"penstock-{name}"
+
+
+def bucket_of(name: str) -> str:
+    """The bucket with what gateways and publisher tell each other: the kind, the cells, where subscribers crowd."""
+    return f"penstock-{name}"

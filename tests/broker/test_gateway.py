@@ -1,0 +1,129 @@
+"""Gateways without a broker: each way of delivery tells each change once; slow subscribers harm nobody."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from penstock.broker.answers import Answers
+from penstock.broker.cells import CellMap, adapt
+from penstock.broker.delivery import ByCell, Unicast
+from penstock.broker.gateway import Change, Gateway, Subscriber
+from penstock.broker.messages import SEQ, Frame, Kind
+from penstock.errors import BadOption
+from penstock.kernels.subscriptions.engine import AGGREGATES
+from tests.broker.world import World
+
+
+def told(subscribers: list[Subscriber]) -> list[list[object]]:
+    return [[change.value for change in one.take()] for one in subscribers]
+
+
+@pytest.mark.parametrize("agg", AGGREGATES)
+@pytest.mark.parametrize("way", ["S-CN", "S-UN", "CN"])
+def test_every_way_of_delivery_tells_each_change_once(agg, way):
+    if way == "CN" and agg not in ("min", "max", "sum"):
+        pytest.skip("these are relaxed in any case")
+    world = World(agg, relaxed=way == "CN", seed=AGGREGATES.index(agg))
+    cells = CellMap()
+    ranges = list(world.ranges())
+    x1, x2 = np.array(ranges).T.copy()
+    adapt(cells, x1, x2, 6)
+    gateways = [Gateway(world.kind, cells, relaxed=way == "CN") for _ in range(3)]
+    subscribers = [gateways[n % 3].subscriber(*ends) for n, ends in enumerate(ranges)]
+    for n, gateway in enumerate(gateways):
+        gateway.let_in(subscribers[n::3])
+    answers = Answers(world.kind)
+    answers.add(len(ranges))
+    for _ in range(4):
+        rows = world.message_kind.rows(world.batch(60))
+        if way == "S-UN":
+            server = Unicast(["a", "b", "c"], np.arange(len(ranges)) % 3, x1, x2)
+            for parcel in server.parcels(rows):
+                for row, number in zip(parcel.rows, parcel.subscribers, strict=True):
+                    changed, now = answers.apply(int(number), row)
+                    if changed:
+                        subscribers[number].push(Change(int(row[SEQ]), answers.value_of(now)))
+        else:
+            for parcel in ByCell(cells).parcels(rows):
+                for gateway in gateways:
+                    if ("_", parcel.cell) in gateway.rooms:
+                        gateway.take(("_", parcel.cell), Frame(-1, parcel.rows))
+    assert told(subscribers) == [world.answers(*ends) for ends in ranges]
+
+
+def test_frames_that_come_twice_tell_nothing_twice_and_a_missing_one_is_noticed():
+    world = World()
+    gateway = Gateway(world.kind)
+    subscriber = gateway.subscriber(0, 20)
+    gateway.let_in([subscriber])
+    first, second, third = (world.kind.rows(world.batch(20)) for _ in range(3))
+    frames = [Frame(-1, first), Frame(int(first[-1, SEQ]), second), Frame(int(second[-1, SEQ]), third)]
+    for frame in (frames[0], frames[0]):
+        assert not gateway.missing(("_", 0), frame)
+        gateway.take(("_", 0), frame)
+    assert gateway.missing(("_", 0), frames[2])
+    for frame in (frames[1], frames[0], frames[2]):
+        gateway.take(("_", 0), frame)
+    assert told([subscriber]) == [world.answers(0, 20)]
+
+
+def test_subscribers_stay_told_while_their_cells_are_split():
+    world = World(seed=3)
+    gateway = Gateway(world.kind)
+    ranges = list(world.ranges())
+    subscribers = [gateway.subscriber(*ends) for ends in ranges]
+    gateway.let_in(subscribers)
+    last = -1
+    for crowd in (1_000, 12, 5):
+        cells = CellMap.from_json(gateway.cells.to_json())
+        adapt(cells, *np.array(ranges).T.copy(), crowd)
+        gateway.adopt(cells)
+        for parcel in ByCell(cells).parcels(world.kind.rows(world.batch(50))):
+            gateway.take(("_", parcel.cell), Frame(last, parcel.rows))
+    assert len(gateway.rooms) > 5
+    assert told(subscribers) == [world.answers(*ends) for ends in ranges]
+
+
+def test_a_slow_subscriber_is_told_to_read_again():
+    world = World()
+    gateway = Gateway(world.kind)
+    slow, brisk = gateway.subscriber(0, 4, limit=3), gateway.subscriber(0, 4)
+    gateway.let_in([slow, brisk])
+    gateway.take(("_", 0), Frame(-1, world.kind.rows(world.batch(200))))
+    answers = world.answers(0, 4)
+    assert len(answers) > 6
+    assert [change.value for change in brisk.take()] == answers
+    (only,) = slow.take()
+    assert only.reread
+    assert only.value == answers[-1]
+    gateway.take(("_", 0), Frame(-1, world.kind.rows(world.batch(60))))
+    assert not any(change.reread for change in slow.take()[:3]), "it is as good as any other again"
+
+
+def test_an_inverted_range_and_one_without_ends_are_refused():
+    gateway = Gateway(World().kind)
+    with pytest.raises(BadOption, match="empty"):
+        gateway.subscriber(5, 4)
+    with pytest.raises(ValueError, match="no bound"):
+        gateway.subscriber(None, 4)
+
+
+def test_sums_of_floats_come_back_to_what_they_were():
+    import pyarrow as pa
+
+    from penstock.broker.answers import Total
+
+    total = Total()
+    for value in (0.1, 1e308, -1e308, float("inf"), 0.2):
+        total.add(value, 1)
+    assert total.sum() == float("inf")
+    for value in (1e308, float("inf"), -1e308, 0.2):
+        total.add(value, -1)
+    assert float(total.average()) == 0.1
+    total.add(0.1, -1)
+    assert total.sum() is None
+    both = Total()
+    both.add(float("inf"), 1)
+    both.add(float("-inf"), 1)
+    assert np.isnan(Answers(Kind("sum", pa.float64(), pa.float64())).value_of(both.sum()))
