@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import BadOption
 from penstock.kernels.mesh.condition import Condition
 from penstock.kernels.mesh.meshjoin import How
+from penstock.plan.following import FollowingJoinPlan
 from penstock.plan.join_table import Division, JoinTablePlan
 from penstock.plan.shedding import SheddingJoinPlan
 from penstock.spark.runtime import run
@@ -33,6 +34,8 @@ def join_table(
     shed: str | None = None,
     max_lag: str | None = None,
     seed: int = 0,
+    follow: bool = False,
+    patience: int = 0,
 ) -> Flow:
     """Join a stream with a table that need not fit in memory, exactly.
 
@@ -58,6 +61,10 @@ def join_table(
             `shed`, with a reason, from where `ps.catch_up` joins them later. Off if not given: rows wait in the source.
         max_lag: how long a micro-batch may take before rows of it are shed, "10 seconds".
         seed: of the samples.
+        follow: whether the table may change while the query runs: each micro-batch joins with the version that is the
+            newest when it begins (of a Delta or Iceberg table: when the one before it ended), and no row with two.
+        patience: for how many further micro-batches a row without partner waits for a version that has it; Delta and
+            Iceberg tables, with `follow`.
 
     Example::
 
@@ -76,6 +83,18 @@ def join_table(
             why="A join that may not shed joins every row, however long they wait.",
             do='Say which rows to keep: shed="keepw", "samplew", "topw" or "cluster". Or leave max_lag out.',
         )
+    if patience and not follow:
+        raise BadOption(
+            f"patience={patience} without follow.",
+            why="A table that does not change will not have the partner later either.",
+            do="Give follow=True as well.",
+        )
+    if follow and shed is not None:
+        raise BadOption(
+            "shed and follow exclude each other.",
+            why="Rows that are shed are joined later, by catch-up, with another version than that of their time.",
+            do="Leave one of them out.",
+        )
     plan = JoinTablePlan.checked(
         arrow_schema(stream),
         table,
@@ -84,9 +103,11 @@ def join_table(
         memory=memory,
         slots=shuffle_partitions(stream.sparkSession) if slots is None else slots,
         division=division,
-        sheds=shed is not None,
+        rows_decide=shed is not None or follow,
         pages_per_step=pages_per_step,
     )
+    if follow:
+        plan = FollowingJoinPlan.of(plan, patience=patience)
     if shed is not None:
         plan = SheddingJoinPlan.of(plan, shed=shed, max_lag=max_lag, seed=seed)
     return run(plan, [stream])

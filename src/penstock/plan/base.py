@@ -38,6 +38,8 @@ class Plan(ABC):
     reports: ClassVar[tuple[Metric, ...]]
     #: Channels that must be written by the query that writes the results, because another would have other rows there.
     together: ClassVar[tuple[str, ...]] = ()
+    #: Fields that may differ when a micro-batch is run again: what its kernel does then is the same, or as good.
+    loose: ClassVar[tuple[str, ...]] = ()
     #: How many kernels share the work.
     slots: int
 

@@ -67,9 +67,12 @@ class JoinTablePlan(Plan):
         how: How = "inner",
         division: Division | None = None,
         pages_per_step: int | None = None,
-        sheds: bool = False,
+        rows_decide: bool = False,
     ) -> JoinTablePlan:
-        """The plan, or one error that names every fault in it. One that is to shed rows is not divided by pages."""
+        """The plan, or one error that names every fault in it.
+
+        With `rows_decide` something is decided for each row by the slot that has it, and pages are not divided.
+        """
         condition = on if isinstance(on, Condition) else Equal(on)
         by_key = table.by_key(0, 1) is not None and condition.by_key
         size, faults = _size(memory)
@@ -77,7 +80,7 @@ class JoinTablePlan(Plan):
         faults += _clashes(stream, table, condition) if how in ("inner", "left") else []
         faults += _option_faults(table, by_key, slots, how, division, pages_per_step)
         if not faults:
-            shares_pages = how == "inner" and not condition.flags and not sheds
+            shares_pages = how == "inner" and not condition.flags and not rows_decide
             usual: Division = "key" if by_key else "pages" if shares_pages else "rows"
             plan = cls(stream, table, condition, how, size, slots, division or usual, pages_per_step)
             faults += plan._memory_faults()
@@ -107,7 +110,7 @@ class JoinTablePlan(Plan):
 
     def pages(self, slot: int) -> tuple[Page, ...]:
         """The pages that a slot scans."""
-        return _share(self.table, slot, self.slots, self.division)
+        return share(self.table, slot, self.slots, self.division)
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -196,10 +199,11 @@ _DIVISIONS = {
 def least_memory(table: Table, slots: int, division: Division, condition: Condition | None = None) -> int:
     """The smallest budget with which this many slots can join the table: for each, one page and one packet."""
     join = condition or Equal(table.key)
-    return slots * max(least_budget(_share(table, slot, slots, division), join) for slot in range(slots))
+    return slots * max(least_budget(share(table, slot, slots, division), join) for slot in range(slots))
 
 
-def _share(table: Table, slot: int, slots: int, division: Division) -> tuple[Page, ...]:
+def share(table: Table, slot: int, slots: int, division: Division) -> tuple[Page, ...]:
+    """The pages of a slot."""
     if division == "key":
         pages = table.by_key(slot, slots)
         assert pages is not None, "checked when the plan was made"

@@ -49,6 +49,8 @@ def terms_of(plan: Plan) -> dict[str, str]:
     """What decides which results of a batch come in it and which later, beside what its identity says."""
     terms = {"version of penstock": penstock.__version__}
     for name in getattr(plan, "__dataclass_fields__", ()):
+        if name in plan.loose:
+            continue
         value = getattr(plan, name)
         if isinstance(value, int | float | str | None):
             terms[name] = str(value)

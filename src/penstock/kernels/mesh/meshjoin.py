@@ -87,25 +87,16 @@ class MeshJoin(Kernel):
         self._condition = on if isinstance(on, Condition) else Equal(tuple(on))
         self._how = how
         self._asks = list(self._condition.asks(table))
-        self._table = table
         self._schema = schema
-        self._pages = tuple(table.pages if pages is None else pages)
-        self._reader = table.open()
         self._pages_per_step = pages_per_step
         self._carried = carried(table, self._condition)
         self.channels = {RESULTS: results_schema(schema, table, self._condition, how), SET_ASIDE: SET_ASIDE_SCHEMA}
         self.budget = budget
         self._fixed_width = fixed_width(self.channels[RESULTS])
-        self._reserve = reserve(self._pages, self._condition)
-        self._room = budget - self._reserve
-        if self._room < LEAST_WINDOW:
-            raise MemoryTooSmall(
-                f"{budget} bytes cannot hold one page and one packet of this join.",
-                why=f"A page of {table.path} needs {self._reserve} bytes while it is probed.",
-                do=f"Give each slot at least {self._reserve + LEAST_WINDOW} bytes.",
-            )
+        self._use(table, table.pages if pages is None else pages)
+        #: Whether rows that meet no partner are told apart.
+        self._tells_lonely = how in ("left", "anti")
         self._window = Window(self._condition, flags=how != "inner" or self._condition.flags)
-        self._clock = 0
         self._named = 0
         self._arrived = 0
         self._stored: set[str] = set()
@@ -113,6 +104,18 @@ class MeshJoin(Kernel):
         self._counts: dict[str, float] = {}
         # Where every slot holds every row, one of them counts rows and sets them aside, for all.
         self._counts_rows = counts_rows
+
+    def _use(self, table: Table, pages: Sequence[Page], aside: int = 0) -> None:
+        """Scan these pages from the first on, with all of the budget but `aside` bytes."""
+        self._table, self._pages, self._reader, self._clock = table, tuple(pages), table.open(), 0
+        self._reserve = reserve(self._pages, self._condition)
+        self._room = self.budget - self._reserve - aside
+        if self._room < LEAST_WINDOW:
+            raise MemoryTooSmall(
+                f"{self.budget} bytes cannot hold one page and one packet of this join.",
+                why=f"A page of {table.path} needs {self._reserve} bytes while it is probed.",
+                do=f"Give each slot at least {self._reserve + LEAST_WINDOW + aside} bytes.",
+            )
 
     # -- the contract ------------------------------------------------------------------------------------------
 
@@ -172,7 +175,7 @@ class MeshJoin(Kernel):
     def changes(self) -> Changes:
         """Packets that outlived their step, and stored ones that have met every page."""
         alive = {packet.name: packet for packet in self._window.packets}
-        new = {name: _write(packet.pieces) for name, packet in alive.items() if name not in self._stored}
+        new = {name: pack_rows(packet.pieces) for name, packet in alive.items() if name not in self._stored}
         flags = {self._flags_name(p): pa.py_buffer(p.flags.tobytes()) for p in alive.values() if len(p.flags)}
         new |= {name: blob for name, blob in flags.items() if name not in self._stored}
         now = alive.keys() | flags.keys()
@@ -206,7 +209,7 @@ class MeshJoin(Kernel):
         self._window.expire(self._clock)
         self._arrived = 0
         for name, rows, until in said["packets"]:
-            packet = Packet(name, self._arrived, _read(chunks[name]), until)
+            packet = Packet(name, self._arrived, unpack_rows(chunks[name]), until)
             flags = chunks.get(self._flags_name(packet))
             if flags is not None:
                 packet.flags = np.frombuffer(flags, np.uint8).copy()
@@ -310,12 +313,16 @@ class MeshJoin(Kernel):
 
     def _leave(self, clock: int) -> Iterator[Emission]:
         """Packets that have met every page go; of their rows it is known now which have no partner."""
-        for packet in self._window.due(clock) if self._how in ("left", "anti") else []:
+        for packet in self._window.due(clock) if self._tells_lonely else []:
             begin = 0
             for piece in packet.pieces:
-                yield from self._alone(piece, packet.flags[begin : begin + piece.num_rows] == 0)
+                yield from self._unmatched(piece, packet.flags[begin : begin + piece.num_rows] == 0)
                 begin += piece.num_rows
         self._window.expire(clock)
+
+    def _unmatched(self, rows: pa.RecordBatch, which: Mask) -> Iterator[Emission]:
+        """Rows that have met every page and no partner."""
+        return self._alone(rows, which)
 
     def _meet(self, page: Page) -> Iterator[Emission]:
         organised = self._window.organised
@@ -378,7 +385,7 @@ class MeshJoin(Kernel):
             same = self._condition.holds(rows.select(list(self._condition.on)), partners.select(self._asks))
             if not same.all():
                 joined, window_rows = joined.filter(pa.array(same)), window_rows[same]
-        if self._how == "left":
+        if self._tells_lonely:
             self._window.flag(window_rows, MET)
         self._counts["rows_out"] += joined.num_rows
         if joined.num_rows:
@@ -451,7 +458,8 @@ def _pick(rows: pa.RecordBatch, numbers: np.ndarray) -> pa.RecordBatch:
     return rows.slice(first, count) if once else rows.take(pa.array(numbers))
 
 
-def _write(pieces: Sequence[pa.RecordBatch]) -> pa.Buffer:
+def pack_rows(pieces: Sequence[pa.RecordBatch]) -> pa.Buffer:
+    """Rows as a chunk."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pieces[0].schema) as writer:
         for piece in pieces:
@@ -459,5 +467,6 @@ def _write(pieces: Sequence[pa.RecordBatch]) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _read(blob: pa.Buffer) -> tuple[pa.RecordBatch, ...]:
+def unpack_rows(blob: pa.Buffer) -> tuple[pa.RecordBatch, ...]:
+    """The rows of a chunk."""
     return tuple(pa.ipc.open_stream(blob))

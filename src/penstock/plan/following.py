@@ -1,0 +1,87 @@
+"""The plan of a `join_table` with a table that changes while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import ClassVar
+
+from penstock.errors import BadOption
+from penstock.kernels.contract import Metric
+from penstock.kernels.mesh.following import FollowingJoin
+from penstock.plan.join_table import JoinTablePlan, share
+from penstock.tables.keys import hash_range
+from penstock.tables.versions import Versions
+
+
+@dataclass(frozen=True)
+class FollowingJoinPlan(JoinTablePlan):
+    """Join of a stream with the newest version of a table, whichever that is when a micro-batch begins."""
+
+    patience: int = 0
+
+    reports: ClassVar[tuple[Metric, ...]] = FollowingJoin.reports
+    #: A row that is joined again meets another version perhaps, but no row waits for pages of an old one.
+    loose: ClassVar[tuple[str, ...]] = ("table",)
+
+    @classmethod
+    def of(cls, plan: JoinTablePlan, *, patience: int = 0) -> FollowingJoinPlan:
+        """The same join with a table that changes, or why it cannot be."""
+        if plan.division == "pages":
+            raise BadOption(
+                'A join that follows its table cannot be divided by "pages".',
+                why="Every slot has every row then, and each may see the new version at another moment.",
+                do='Leave division out, or give "rows" or, with a prepared table, "key".',
+            )
+        if plan.pages_per_step is not None:
+            raise BadOption(
+                "pages_per_step and follow exclude each other.",
+                why="A row that waits for later steps could meet pages of two versions.",
+                do="Leave pages_per_step out.",
+            )
+        made = cls(**{each.name: getattr(plan, each.name) for each in fields(JoinTablePlan)}, patience=patience)
+        if patience < 0:
+            raise BadOption(f"patience={patience} is no number of cycles.", do="Give 0 or more.")
+        if patience and not made.versions.kept:
+            raise BadOption(
+                f"patience needs versions that can be read again, and {plan.table.path} keeps none.",
+                why="A micro-batch that is run again after a crash must meet the version that it met before.",
+                do="Keep the table as a Delta or Iceberg table.",
+            )
+        for fault in made._memory_faults():
+            raise fault
+        return made
+
+    @property
+    def versions(self) -> Versions:
+        """Where versions come from."""
+        return Versions(self.table.path, self.table.key)
+
+    @property
+    def least_memory(self) -> int:
+        """As the exact join, and a quarter for rows that wait for a version with their partner."""
+        exact = super().least_memory
+        return exact * 4 // 3 + self.slots if self.patience else exact
+
+    def make(self, slot: int) -> FollowingJoin:
+        """The kernel of a slot."""
+        return FollowingJoin(
+            self.stream,
+            self.table,
+            on=self.condition.slot(hash_range(slot, self.slots)),
+            how=self.how,
+            budget=self.memory // self.slots,
+            source=self.versions,
+            choose=partial(share, slot=slot, slots=self.slots, division=self.division),
+            patience=self.patience,
+        )
+
+    def identity(self) -> Mapping[str, str]:
+        """As the exact join, and that it follows its table."""
+        return {**super().identity(), "follows": "yes"}
+
+    def explain(self) -> str:
+        """As the exact join, and what it does about versions."""
+        waits = f"; a row without partner waits for {self.patience} more cycles" if self.patience else ""
+        return f"{super().explain()}\n  follows  the newest version of the table, as each micro-batch begins{waits}"

@@ -1,0 +1,120 @@
+"""A table that changes between steps: every row is joined with one version, and rows may wait for theirs."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import UnreadableTable
+from penstock.kernels.contract import RESULTS
+from penstock.kernels.mesh.condition import Equal
+from penstock.kernels.mesh.following import FollowingJoin, _Lot
+from penstock.tables import table
+from penstock.testing import Host
+
+STREAM = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+
+
+class Shelf:
+    """Versions of a table, each of them kept."""
+
+    def __init__(self, folder, kept=True):
+        self.folder, self.kept, self.count = folder, kept, 0
+
+    def put(self, keys, **columns):
+        self.count += 1
+        place = self.folder / str(self.count)
+        place.mkdir()
+        rows = pa.table({"k": pa.array(keys, pa.int64()), "version": [self.count] * len(keys), **columns})
+        pq.write_table(rows, place / "a.parquet", row_group_size=2)
+
+    def newest(self):
+        return str(self.count)
+
+    def load(self, version):
+        return table(self.folder / version, key="k")
+
+
+def rows(*keys):
+    return pa.table({"k": pa.array(keys, pa.int64()), "n": range(len(keys))}, schema=STREAM)
+
+
+def hosted(shelf, **options):
+    first = shelf.load("1")
+    budget = 64 << 20
+
+    def make():
+        return FollowingJoin(STREAM, first, on=Equal(("k",)), budget=budget, source=shelf,
+                             choose=lambda found: found.pages, **options)  # fmt: skip
+
+    return Host(make)
+
+
+def step(host, *keys):
+    """What a step finds, and its numbers; the next one starts from what was stored."""
+    emissions, numbers = host.step(rows(*keys)), dict(host.kernel.metrics())
+    host.crash()
+    out = [row for emission in emissions if emission.channel == RESULTS for row in emission.rows.to_pylist()]
+    return sorted((row["k"], row.get("version")) for row in out), numbers
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_every_row_is_joined_with_one_version(tmp_path, kept):
+    shelf = Shelf(tmp_path, kept)
+    shelf.put([1, 2, 3, 3])
+    host = hosted(shelf)
+    assert step(host, 1, 3, 9)[0] == [(1, 1), (3, 1), (3, 1)]
+    shelf.put([1, 3, 9])
+    # Versions that are kept are seen a step later, so that a step that is run again sees the same.
+    if kept:
+        assert step(host, 1, 9)[0] == [(1, 1)]
+    found, numbers = step(host, 1, 9)
+    assert found == [(1, 2), (9, 2)]
+    assert numbers["versions"] == 1
+    shelf.put([1], extra=[1])
+    if kept:
+        step(host, 1)
+    with pytest.raises(UnreadableTable, match="other columns: 'extra'"):
+        host.step(rows(1))
+
+
+def test_rows_wait_for_the_version_that_has_their_partner(tmp_path):
+    shelf = Shelf(tmp_path)
+    shelf.put([1])
+    host = hosted(shelf, how="left", patience=3)
+    found, numbers = step(host, 1, 7, 8)
+    assert found == [(1, 1)]
+    assert numbers["rows_parked"] == 2
+    shelf.put([1, 7])
+    assert step(host, 1)[0] == [(1, 1)]
+    assert step(host)[0] == [(7, 2)]  # the new version has one of the two
+    found, numbers = step(host)
+    assert found == [(8, None)]  # the other has waited for three more steps
+    assert numbers["rows_gave_up"] == 1
+    assert numbers["rows_parked"] == 0
+    # A row that had a partner is never joined again, whatever comes.
+    shelf.put([1, 7, 8])
+    assert step(host)[0] + step(host)[0] == []
+
+
+@pytest.mark.parametrize("how", ["inner", "semi", "anti"])
+def test_what_becomes_of_rows_whose_patience_ends(tmp_path, how):
+    shelf = Shelf(tmp_path)
+    shelf.put([1])
+    host = hosted(shelf, how=how, patience=1)
+    step(host, 1, 7)
+    found, numbers = step(host)
+    assert found == ([(7, None)] if how == "anti" else [])
+    assert numbers["rows_gave_up"] == 1
+
+
+def test_more_rows_than_there_is_room_for_give_up_the_same_ones_in_any_order():
+    lots = []
+    for order in (range(100), range(99, -1, -1)):
+        lot = _Lot(400.0)
+        gone = [lot.add(pa.record_batch({"n": [n]})) for n in order]
+        kept = sorted(n for batch in lot.batches for n in batch["n"].to_pylist())
+        lots.append(kept)
+        gave_up = [n for batch in gone if batch is not None for n in batch["n"].to_pylist()]
+        assert sorted(kept + gave_up) == list(range(100))
+    assert lots[0] == lots[1]
+    assert 30 < len(lots[0]) < 60

@@ -1,0 +1,75 @@
+"""The table is replaced by new versions in the middle of a run: every row is joined with one of them."""
+
+from __future__ import annotations
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.errors import BadOption
+from tests.spark.conftest import Desk
+
+pytestmark = pytest.mark.spark
+
+
+def version(number: int, keys: int = 500) -> pa.Table:
+    """Two rows for each key, each with the number of the version."""
+    return pa.table({"k": list(range(keys)) * 2, "version": [number] * (2 * keys), "half": [0] * keys + [1] * keys})
+
+
+def replace(place, number: int, kind: str) -> None:
+    if kind == "delta":
+        deltalake.write_deltalake(str(place), version(number), mode="overwrite")
+        return
+    place.mkdir(exist_ok=True)
+    pq.write_table(version(number), place / ".next", row_group_size=100)
+    (place / ".next").rename(place / "a.parquet")
+
+
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_every_row_is_joined_with_one_version(desk: Desk, kind: str):
+    place = desk.folder / "table"
+    replace(place, 1, kind)
+    flow = ps.join_table(
+        desk.stream(pa.table({"k": [0], "n": [0]}), files=1),
+        ps.table(place, key="k"),
+        on="k",
+        memory="32MB",
+        follow=True,
+    )
+    assert "newest version" in flow.explain()
+    out = str(desk.folder / "out")
+    running = flow.start(
+        results=out, set_aside=str(desk.folder / "aside"), checkpoint=str(desk.folder / "ck"),
+        trigger={"processingTime": "0 seconds"},
+    )  # fmt: skip
+    try:
+        for number in range(1, 5):
+            rows = pa.table({"k": list(range(500)), "n": [number] * 500})
+            pq.write_table(rows, desk.folder / "stream" / f"{number:03d}.parquet")
+            running.query.processAllAvailable()
+            replace(place, number + 1, kind)
+    finally:
+        running.stop()
+    found = desk.written(flow, "out").to_pandas()
+    assert len(found) == 2 * (4 * 500 + 1)
+    # Both halves of a key are of one version; a batch may see the version of its time or, of kept ones, the one before.
+    assert (found.groupby(["n", "k"])["version"].nunique() == 1).all()
+    assert found.groupby("n")["version"].max().is_monotonic_increasing
+    assert found["version"].max() >= 3
+
+
+def test_what_cannot_follow_is_said_before_anything_runs(desk: Desk):
+    frame = desk.stream(pa.table({"k": [0], "n": [0]}))
+    table = desk.table(version(1), key="k")
+    for options, match in (
+        ({"patience": 1}, "without follow"),
+        ({"follow": True, "patience": 1}, "keeps none"),
+        ({"follow": True, "shed": "keepw", "max_lag": "1 second"}, "exclude each other"),
+        ({"follow": True, "division": "pages"}, 'divided by "pages"'),
+        ({"follow": True, "pages_per_step": 1}, "exclude each other"),
+    ):
+        with pytest.raises(BadOption, match=match):
+            ps.join_table(frame, table, on="k", memory="32MB", **options)
