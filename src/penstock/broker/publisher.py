@@ -20,11 +20,12 @@ import pyarrow as pa
 from penstock.broker.cells import CellMap, adapt
 from penstock.broker.delivery import ByCell
 from penstock.broker.messages import SEQ, Frame, Kind
-from penstock.broker.subjects import bucket_of, check_name, stream_of, subject, token
+from penstock.broker.subjects import bucket_of, check_name, crowd_subject, stream_of, subject, token
 from penstock.errors import BadOption, BrokerUnreachable
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+    from nats.aio.msg import Msg
     from nats.js import JetStreamContext
     from nats.js.api import PubAck
     from nats.js.kv import KeyValue
@@ -61,7 +62,8 @@ class Publisher:
         self._stream: JetStreamContext
         self._bucket: KeyValue
         self._last: dict[tuple[str, int], int] = {}
-        self._crowd_seen: dict[str, int] = {}
+        self._crowds: dict[str, tuple[int, I64]] = {}
+        self._crowds_moved = False
         self._gone = asyncio.Event()
         #: Frames that the broker acknowledged.
         self.frames = 0
@@ -105,6 +107,7 @@ class Publisher:
             self.cells = CellMap.from_json((await self._bucket.get("cells")).value or b"")
         except KeyNotFoundError:
             await self._bucket.put("cells", self.cells.to_json().encode())
+        await self._client.subscribe(crowd_subject(self.name), cb=self._hear_crowd)
         self._last.clear()
 
     async def _note_gone(self) -> None:
@@ -129,7 +132,8 @@ class Publisher:
         since: float | None = None
         while True:
             try:
-                if self._client is None:
+                if self._client is None or self._gone.is_set():
+                    await self._abandon()
                     await self.open()
                 await self._follow_crowds()
                 await self._publish(batch, messages, partition_by)
@@ -210,26 +214,18 @@ class Publisher:
             self._last[partition, cell] = found
         return self._last[partition, cell]
 
-    async def _follow_crowds(self) -> None:
-        """Split cells where gateways say that subscribers crowd. Gateways hear of it before any message does."""
-        from nats.js.errors import NoKeysError
+    async def _hear_crowd(self, message: Msg) -> None:
+        said = json.loads(message.data)
+        self._crowds[said["gateway"]] = (said["count"], np.array(said["points"], np.int64).reshape(-1, 2))
+        self._crowds_moved = True
 
-        try:
-            keys = [key for key in await self._bucket.keys() if key.startswith("crowd.")]
-        except NoKeysError:
-            keys = []
-        points: list[I64] = []
-        total, fresh = 0, False
-        for key in keys:
-            entry = await self._bucket.get(key)
-            fresh = fresh or self._crowd_seen.get(key) != entry.revision
-            self._crowd_seen[key] = entry.revision or 0
-            said = json.loads(entry.value or b"{}")
-            points.append(np.array(said["points"], np.int64).reshape(-1, 2))
-            total += said["count"]
-        if not fresh or not total:
+    async def _follow_crowds(self) -> None:
+        """Split cells where gateways say that subscribers crowd. Gateways can know of it before any message does."""
+        total = sum(count for count, _ in self._crowds.values())
+        if not self._crowds_moved or not total:
             return
-        sample = np.concatenate(points)
+        self._crowds_moved = False
+        sample = np.concatenate([points for _, points in self._crowds.values()])
         # Gateways send a sample of their points: each stands for as many as were left out.
         share = max(1, int(self.crowd * len(sample) / total))
         if adapt(self.cells, sample[:, 0].copy(), sample[:, 1].copy(), share):

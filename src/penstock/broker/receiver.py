@@ -8,6 +8,7 @@ needs no memory of its own: subscribers who come back say the last message they 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ import numpy as np
 from penstock.broker.cells import CellMap
 from penstock.broker.gateway import Change, Gateway, Place, Room, Subscriber
 from penstock.broker.messages import SEQ, Frame, Kind
-from penstock.broker.subjects import WHOLE, bucket_of, check_name, stream_of, subject
-from penstock.errors import BrokerUnreachable
+from penstock.broker.subjects import WHOLE, bucket_of, check_name, crowd_subject, stream_of, subject
+from penstock.errors import BadFrame, BrokerUnreachable
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _SAMPLE = 2_000
 #: Seconds between two looks at the cells and at the crowd.
 _LOOK = 0.2
+#: Seconds after which the crowd is told again.
+_REPEAT = 10.0
 #: The answer of someone who knows none.
 UNKNOWN = object()
 
@@ -56,23 +59,17 @@ class NatsGateway:
         #: Held by whoever needs the division of the plane to stay as it is.
         self._division = asyncio.Lock()
         self._cells_seen = 0
-        self._told: int | None = None
+        self._told = (0, 0.0)
         self._watch: asyncio.Task[None] | None = None
+        self._gone = asyncio.Event()
+        #: Messages on our subjects that were no frames.
+        self.refused = 0
 
     async def open(self, patience: float = 30.0) -> NatsGateway:
         """Connect, and wait for the publisher to have said what its messages are."""
-        import nats
         from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
-        async def again() -> None:
-            # Whatever was said while the connection was down is read from the stream.
-            for place in list(self._heard):
-                await self._catch_up(place)
-
-        self._client = await nats.connect(
-            self.url, connect_timeout=2, max_reconnect_attempts=-1, reconnect_time_wait=0.2, reconnected_cb=again
-        )
-        self._stream = self._client.jetstream(timeout=10)
+        await self._connect()
         until = asyncio.get_running_loop().time() + patience
         while True:
             try:
@@ -82,7 +79,7 @@ class NatsGateway:
                 break
             except (BucketNotFoundError, KeyNotFoundError, NotFoundError):
                 if asyncio.get_running_loop().time() > until:
-                    await self._client.close()
+                    await self.close()
                     raise BrokerUnreachable(
                         f"Nobody publishes messages named {self.name!r} on {self.url}.", do="Start the publisher first."
                     ) from None
@@ -96,8 +93,39 @@ class NatsGateway:
         """Leave; subscribers stay as they are, and may go to another gateway."""
         if self._watch is not None:
             self._watch.cancel()
-        if self._client is not None:
-            await self._client.close()
+        await self._disconnect()
+
+    async def _connect(self) -> None:
+        import nats
+
+        async def quiet(fault: Exception) -> None:
+            """The connection is made again, and what was missed meanwhile is read."""
+
+        async def gone() -> None:
+            self._gone.set()
+
+        # Connected again by ourselves: the client's own attempts cannot be ended for certain.
+        self._client = await nats.connect(
+            self.url, connect_timeout=2, allow_reconnect=False, error_cb=quiet, closed_cb=gone
+        )
+        self._gone.clear()
+        self._stream = self._client.jetstream(timeout=10)
+
+    async def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(Exception):
+                await client.close()
+
+    async def _reconnect(self) -> None:
+        await self._disconnect()
+        await self._connect()
+        self._bucket = await self._stream.key_value(bucket_of(self.name))
+        for place in list(self._heard):
+            async with self._lock(place):
+                del self._heard[place]
+                await self._listen(place)
+            await self._catch_up(place)
 
     async def subscribe(
         self, x1: Any, x2: Any, *, partition: str = WHOLE, after: int = -1, value: Any = UNKNOWN, limit: int = 1_000
@@ -159,8 +187,8 @@ class NatsGateway:
 
         async def hear(message: Msg) -> None:
             async with self._lock(place):
-                if place in self._heard:
-                    await self._take(place, Frame.from_bytes(message.data))
+                if place in self._heard and (frame := self._frame(message.data)) is not None:
+                    await self._take(place, frame)
 
         self._heard[place] = await self._client.subscribe(self._subject(place), cb=hear)
         await self._client.flush()
@@ -181,10 +209,20 @@ class NatsGateway:
             position = 1
             while (stored := await self._next((place[0], cell), position)) is not None:
                 position = stored[0] + 1
-                frame = Frame.from_bytes(stored[1])
+                frame = self._frame(stored[1])
+                if frame is None:
+                    continue
                 if frame.after > room.last and len(frame.rows):
                     self._have_read_again(room, int(frame.rows[0, SEQ]) - 1)
                 self.desk.pushed += room.tell(frame.rows)
+
+    def _frame(self, data: bytes) -> Frame | None:
+        """What came as a frame; what is none is counted, and left."""
+        try:
+            return Frame.from_bytes(data)
+        except BadFrame:
+            self.refused += 1
+            return None
 
     def _have_read_again(self, room: Room, seq: int) -> None:
         """Messages are gone from the broker that nobody here has heard: those inside read again, and come back."""
@@ -209,6 +247,8 @@ class NatsGateway:
         while True:
             await asyncio.sleep(_LOOK)
             try:
+                if self._gone.is_set():
+                    await self._reconnect()
                 entry = await self._bucket.get("cells")
                 if entry.revision != self._cells_seen:
                     self._cells_seen = entry.revision or 0
@@ -217,8 +257,8 @@ class NatsGateway:
             except asyncio.CancelledError:
                 raise
             except Exception:
-                # The broker is away: there is nothing to follow until it is back.
-                continue
+                # The broker is away, or went while it was asked: everything is tried again.
+                self._gone.set()
 
     async def _follow(self, cells: CellMap) -> None:
         async with self._division:
@@ -236,13 +276,14 @@ class NatsGateway:
                     await old.unsubscribe()
 
     async def _tell_crowd(self) -> None:
-        everyone = list(self.desk.everyone())
-        if len(everyone) == self._told:
+        everyone, now = list(self.desk.everyone()), asyncio.get_running_loop().time()
+        # Again from time to time: the publisher may be another by now.
+        if self._client is None or (len(everyone) == self._told[0] and now < self._told[1] + _REPEAT):
             return
-        step = max(1, len(everyone) // _SAMPLE)
-        points = [[one.x1, one.x2] for one in everyone[::step]]
-        await self._bucket.put(f"crowd.{self.id}", json.dumps({"count": len(everyone), "points": points}).encode())
-        self._told = len(everyone)
+        points = [[one.x1, one.x2] for one in everyone[:: max(1, len(everyone) // _SAMPLE)]]
+        said = {"gateway": self.id, "count": len(everyone), "points": points}
+        await self._client.publish(crowd_subject(self.name), json.dumps(said).encode())
+        self._told = (len(everyone), now)
 
     def _lock(self, place: Place) -> asyncio.Lock:
         return self._locks.setdefault(place, asyncio.Lock())

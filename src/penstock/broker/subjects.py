@@ -34,11 +34,16 @@ def subject(name: str, partition: str, path: str) -> str:
     return f"{name}.{partition}.{path}"
 
 
+def crowd_subject(name: str) -> str:
+    """Where gateways tell the publisher where their subscribers crowd."""
+    return f"penstock-crowd.{name}"
+
+
 def stream_of(name: str) -> str:
     """The stream that keeps a flow's messages."""
     return f"penstock-{name}"
 
 
 def bucket_of(name: str) -> str:
-    """The bucket with what gateways and publisher tell each other: the kind, the cells, where subscribers crowd."""
+    """The bucket with what a publisher tells its gateways: the kind of messages, and the cells."""
     return f"penstock-{name}"
