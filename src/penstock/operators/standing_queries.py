@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadOption
 from penstock.kernels.standing.results import Output
+from penstock.kernels.standing.router import Dynamic
 from penstock.kernels.standing.shape import Shape
 from penstock.kernels.standing.strategies import Strategy
 from penstock.plan.standing_queries import StandingQueriesPlan
@@ -36,7 +37,7 @@ def StandingQueries(  # noqa: N802
     event_time: tuple[str, str] | None = None,
     lateness: str | timedelta = "0 seconds",
     output: Output = "pairs",
-    strategy: Strategy = "ssi",
+    strategy: Strategy | Dynamic = "dynamic",
     slots: int | None = None,
     split: Sequence[float] = (),
     reach: tuple[float, float] | None = None,
@@ -63,7 +64,7 @@ def StandingQueries(  # noqa: N802
         later
             than `lateness` go to the channels `late_left` and `late_right`.
         output: "pairs" of rows; "factored", one row for each query that a new row affects; or "counts" for each query.
-        strategy: how queries are found; all give the same results.
+        strategy: how queries are found; all give the same results. "dynamic" decides for every row.
         slots: how many kernels share the work; as many as shuffle partitions by default.
         split, reach: for band joins without a key: where each slot's range of left values ends, and what every band
         lies in.

@@ -20,6 +20,7 @@ from penstock.kernels.standing.query_set import bytes_needed
 from penstock.kernels.standing.query_table import ID, OP, VERSION, bound_kinds, check_columns, describe_kinds
 from penstock.kernels.standing.refine import PIECE
 from penstock.kernels.standing.results import OUTPUTS, Output, Results
+from penstock.kernels.standing.router import DYNAMIC, Dynamic, walked
 from penstock.kernels.standing.search import RUN
 from penstock.kernels.standing.shape import LEFT, RIGHT, SIDES, BandJoin, SelectJoin, Shape
 from penstock.kernels.standing.standing_join import LATE, StandingJoin
@@ -81,7 +82,7 @@ class StandingQueriesPlan(Plan):
     memory: int
     slots: int
     output: Output
-    strategy: Strategy
+    strategy: Strategy | Dynamic
     keep: int | None
     within: int | None
     event_time: tuple[str, str] | None
@@ -104,7 +105,7 @@ class StandingQueriesPlan(Plan):
         memory: str | int,
         slots: int,
         output: Output = "pairs",
-        strategy: Strategy = "ssi",
+        strategy: Strategy | Dynamic = "dynamic",
         keep: int | None = None,
         within: str | timedelta | None = None,
         event_time: tuple[str, str] | None = None,
@@ -166,7 +167,9 @@ class StandingQueriesPlan(Plan):
     def least_memory(self, queries: int) -> int:
         """Bytes that so many queries need, over all slots, with a little room for rows."""
         buffers = (queries + BLOCK) * RUN + 2 * PIECE * RUN + 8 * queries
-        return self.slots * (bytes_needed(queries, self.shape, (self.strategy,)) + buffers + _FOR_ROWS)
+        return self.slots * (
+            bytes_needed(queries, self.shape, walked(self.strategy, self.shape.own)) + buffers + _FOR_ROWS
+        )
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -230,7 +233,7 @@ class StandingQueriesPlan(Plan):
     def explain(self) -> str:
         """The shape, its queries, and how memory is spent."""
         count = self.queries.count
-        taken = bytes_needed(count, self.shape, (self.strategy,))
+        taken = bytes_needed(count, self.shape, walked(self.strategy, self.shape.own))
         extent = f"until {self.keep:,} newer ones came" if self.keep is not None else ""
         extent = f"for {format_duration(self.within)}" if self.within is not None else extent
         how = (
@@ -341,7 +344,7 @@ def _option_faults(shape: Shape, slots: int, output: str, strategy: str, split: 
         faults.append(BadOption(f"slots={slots} is not between 1 and {PARTITIONS}."))
     if output not in OUTPUTS:
         faults.append(BadOption(f"output={output!r} is no form of results.", do=f"Give one of: {', '.join(OUTPUTS)}."))
-    known = SELECT_JOIN if getattr(shape, "own", True) else BAND_JOIN
+    known = (DYNAMIC, *(SELECT_JOIN if getattr(shape, "own", True) else BAND_JOIN))
     if strategy not in known:
         faults.append(
             BadOption(f"There is no strategy {strategy!r} for this shape.", do=f"Give one of: {', '.join(known)}.")

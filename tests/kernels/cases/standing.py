@@ -78,7 +78,7 @@ def bounds(shape: str) -> SearchStrategy[tuple[float, ...]]:
 @st.composite
 def plans(draw: DrawFn, timed: bool) -> Standing:
     shape = draw(st.sampled_from([*SHAPES]))
-    strategy = draw(st.sampled_from(SELECT_JOIN if SHAPES[shape].own else BAND_JOIN))
+    strategy = draw(st.sampled_from(("dynamic", *(SELECT_JOIN if SHAPES[shape].own else BAND_JOIN))))
     return Standing(shape, strategy, tuple(draw(st.lists(bounds(shape), max_size=6))), timed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -9,9 +10,9 @@ import numpy as np
 from penstock.kernels.standing.index import Index
 from penstock.kernels.standing.layout import bytes_per_query
 from penstock.kernels.standing.query_table import Queries
-from penstock.kernels.standing.search import F64, I64, Flags
+from penstock.kernels.standing.search import F64, I32, I64, Flags, Rows
 from penstock.kernels.standing.shape import LEFT, RIGHT, SelectJoin, Shape
-from penstock.kernels.standing.strategies import Strategy, grouping_of, tree_for
+from penstock.kernels.standing.strategies import Strategy, answers, grouping_of, tree_for
 
 _RECENT_LEAST, _RECENT_SHARE = 1_024, 16
 
@@ -115,6 +116,12 @@ class QuerySet:
             return 0, 1, 0, 1
         across = 2 * len(self.shape.ranges[LEFT])
         return (0, 1, across, across + 1) if direction == LEFT else (across, across + 1, 0, 1)
+
+    def answers(self, strategy: Strategy, direction: int, rows: Rows, values: F64) -> Iterator[I32]:
+        """All runs of rows that arrive on this side, by one strategy."""
+        index = self.index(direction, strategy)
+        ranges = self.ranges(direction) if index is None else self.bounds
+        yield from answers(strategy, index, ranges, self.alive, self.shape.own, rows, values)
 
     def prepare(self) -> None:
         """Lay out whatever changed, so that it can be counted."""

@@ -38,6 +38,10 @@ class Rows(NamedTuple):
     shift: F64
     own: F64
 
+    def some(self, numbers: I64) -> Rows:
+        """The rows with these numbers."""
+        return Rows(self.begin[numbers], self.end[numbers], self.shift[numbers], self.own[numbers])
+
 
 class Place(NamedTuple):
     """Where a strategy stands: in which group, at which row; how many runs are written."""

@@ -27,10 +27,12 @@ from penstock.kernels.standing.query_table import Queries
 from penstock.kernels.standing.reading import RowReader, joined, read_changes
 from penstock.kernels.standing.refine import PIECE, Further, count, cut
 from penstock.kernels.standing.results import Output, Results
+from penstock.kernels.standing.router import DYNAMIC, Dynamic, Router, walked
 from penstock.kernels.standing.search import I32, I64, RUN, Rows
 from penstock.kernels.standing.shape import CHANGES, LEFT, RIGHT, Shape
 from penstock.kernels.standing.state import change_blob, change_of, read_blob, row_blob, rows_of
-from penstock.kernels.standing.strategies import BLOCK, Strategy, answers
+from penstock.kernels.standing.strategies import BLOCK, Strategy
+from penstock.models.standing_cost import Coefficients
 
 LATE = ("late_left", "late_right")
 _COMPACT_LEAST, _COMPACT_SHARE = 1_024, 4
@@ -93,7 +95,8 @@ class StandingJoin(Kernel):
         *,
         budget: int,
         output: Output = "pairs",
-        strategy: Strategy = "ssi",
+        strategy: Strategy | Dynamic = "dynamic",
+        coefficients: Coefficients | None = None,
         keep: int | None = None,
         within: int | None = None,
         event_time: tuple[str, str] | None = None,
@@ -120,7 +123,8 @@ class StandingJoin(Kernel):
         self.channels: Mapping[str, pa.Schema] = {RESULTS: self._results.schema, SET_ASIDE: SET_ASIDE_SCHEMA}
         if timed:
             self.channels = {**self.channels, **dict(zip(LATE, schemas, strict=True))}
-        self.queries = QuerySet(shape, (strategy,))
+        self.queries = QuerySet(shape, walked(strategy, shape.own))
+        self._router = Router(self.queries, coefficients or Coefficients()) if strategy == DYNAMIC else None
         self.held = tuple(Held(len(shape.ranges[side]), timed) for side in (LEFT, RIGHT))
         self._loaded = False
         self._next = 0
@@ -166,7 +170,7 @@ class StandingJoin(Kernel):
         self._weigh(0)
         self._numbers["held_rows"] = sum(held.count for held in self.held)
         self._numbers["queries"] = self.queries.count
-        index = self.queries.index(LEFT, self.strategy)
+        index = self.queries.index(LEFT, self.queries.strategies[0])
         self._numbers["groups"] = index.groups if index is not None else 0
 
     def memory(self) -> int:
@@ -200,7 +204,6 @@ class StandingJoin(Kernel):
                 why=str(error),
                 do="Restore the checkpoint from a copy, or start with a new one.",
             ) from error
-        self.queries.prepare()
         self._peak = self._now()
 
     def metrics(self) -> Mapping[str, float]:
@@ -242,9 +245,8 @@ class StandingJoin(Kernel):
         nothing = np.zeros(len(order))
         rows = Rows(begin, end, nothing if shape.own else values[:, 0], values[:, 0] if shape.own else nothing)
         further = self._further(side, values, arrived.times[order] if self.within is not None else arrived.times)
-        index = queries.index(side, self.strategy)
-        ranges = queries.ranges(side) if index is None else queries.bounds
-        for runs in answers(self.strategy, index, ranges, queries.alive, shape.own, rows, held.first):
+        walk = queries.answers(queries.strategies[0], side, rows, held.first)
+        for runs in walk if self._router is None else self._router.answers(side, rows, held.first):
             for piece in cut(runs, further) if further.any else (runs,):
                 piece[:, 0] = order[piece[:, 0]]
                 yield piece
@@ -272,6 +274,8 @@ class StandingJoin(Kernel):
         if not touched:
             return
         self._numbers["changes_applied"] = touched
+        if self._router is not None:
+            self._router.before(change)
         self.queries.apply(change)
         name = self._name("q")
         self._deltas[name] = touched
@@ -281,7 +285,7 @@ class StandingJoin(Kernel):
 
     def _first_queries(self) -> None:
         self.queries.load(self._load())
-        self.queries.prepare()
+        self._count_queries()
         self._loaded = True
         self._compact()
 
@@ -299,6 +303,12 @@ class StandingJoin(Kernel):
         self._loaded = True
         for name in self._deltas:
             self.queries.apply(change_of(chunks[name], self.shape))
+        self._count_queries()
+
+    def _count_queries(self) -> None:
+        self.queries.prepare()
+        if self._router is not None:
+            self._router.load()
 
     def _keep(self, side: int, arrived: Arrivals) -> None:
         name = self._name(str(side))

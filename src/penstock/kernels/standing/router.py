@@ -1,0 +1,102 @@
+"""DYNAMIC: every row goes to the strategy that is estimated to cost it least (003, §4.5).
+
+A row's partners are counted exactly, which costs one search that is needed anyway; the queries whose own range has
+its value are estimated by a histogram of equal width, which is kept up to date as queries come and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from penstock.kernels.standing.hotspots import HotspotTracker
+from penstock.kernels.standing.search import F64, I32, I64, Rows
+from penstock.kernels.standing.shape import LEFT, RIGHT
+from penstock.kernels.standing.strategies import Strategy
+from penstock.models.interval_histogram import EqualWidth
+from penstock.models.standing_cost import Coefficients, Load
+
+if TYPE_CHECKING:
+    from penstock.kernels.standing.query_set import Change, QuerySet
+
+Dynamic = Literal["dynamic"]
+DYNAMIC: Dynamic = "dynamic"
+BUCKETS = 512
+_CHOICES: tuple[Strategy, ...] = ("hotspot", "select_first", "join_first", "join_first_scan")
+_BAND: tuple[Strategy, ...] = ("ssi", "merge")
+
+
+def walked(strategy: Strategy | Dynamic, own: bool) -> tuple[Strategy, ...]:
+    """The strategies that a choice of strategy may walk."""
+    if strategy == "dynamic":
+        return _CHOICES if own else _BAND
+    return (strategy,)
+
+
+class Router:
+    """Divides rows between strategies.
+
+    Guarantees
+        The results are those of any one strategy: `test_every_strategy_gives_the_same_results`.
+    State and cost
+        One histogram for each side; some 100 ns a row, and one walk for each strategy that rows were given to.
+    """
+
+    def __init__(self, queries: QuerySet, coefficients: Coefficients) -> None:
+        self.queries = queries
+        self.coefficients = coefficients
+        #: How many rows each strategy was given by the last step.
+        self.routed = dict.fromkeys((*_CHOICES, *_BAND), 0)
+        self._histograms: dict[int, EqualWidth] = {}
+
+    def load(self) -> None:
+        """Count all queries anew."""
+        slots = np.flatnonzero(self.queries.alive)
+        for side in (LEFT, RIGHT):
+            lo, hi = (self.queries.bounds[slots, column] for column in self.queries.columns(side)[:2])
+            ends = np.concatenate([lo, hi])
+            ends = ends[np.isfinite(ends)]
+            low, high = (float(ends.min()), float(ends.max())) if len(ends) else (0.0, 1.0)
+            histogram = EqualWidth(low, high, BUCKETS)
+            histogram.add(lo, hi)
+            self._histograms[side] = histogram
+
+    def before(self, change: Change) -> None:
+        """Queries are about to change: those that stand now and will not, leave."""
+        slots = np.array([self.queries.find(int(query)) for query in (*change.removed, *change.ids)], np.int64)
+        self._count(self.queries.bounds[slots[slots >= 0]], -1.0)
+        self._count(change.bounds, 1.0)
+
+    def _count(self, bounds: F64, sign: float) -> None:
+        for side, histogram in self._histograms.items():
+            begin, end = self.queries.columns(side)[:2]
+            histogram.add(bounds[:, begin], bounds[:, end], sign)
+
+    def choose(self, side: int, rows: Rows) -> I64:
+        """For each row the number of its strategy among `CHOICES`."""
+        partners = (rows.end - rows.begin).astype(np.float64)
+        if not self.queries.shape.own:
+            index = self.queries.index(side, "ssi")
+            return self.coefficients.choose_band(partners, self.queries.count, index.groups if index else 0)
+        return self.coefficients.choose(partners, self._histograms[side](rows.own), self._load(side))
+
+    def answers(self, side: int, rows: Rows, values: F64) -> Iterator[I32]:
+        """All runs of a batch, in pieces; each is overwritten by the next."""
+        chosen = self.choose(side, rows)
+        for number, name in enumerate(_CHOICES if self.queries.shape.own else _BAND):
+            mine = np.flatnonzero((chosen == number) & (rows.begin < rows.end))
+            self.routed[name] += len(mine)
+            if len(mine) == 0:
+                continue
+            for runs in self.queries.answers(name, side, rows.some(mine), values):
+                runs[:, 0] = mine[runs[:, 0]]
+                yield runs
+
+    def _load(self, side: int) -> Load:
+        index = self.queries.index(side, "hotspot")
+        assert index is not None
+        assert isinstance(index.partition, HotspotTracker)
+        hot = sum(index.partition.hot_sizes().values())
+        return Load(self.queries.count, hot, index.groups)

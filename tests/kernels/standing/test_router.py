@@ -1,0 +1,77 @@
+"""DYNAMIC: what it estimates stays true as queries change, and calibration gives a model that can be used."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from penstock.kernels.standing.calibrate import calibrate
+from penstock.kernels.standing.query_set import Change, QuerySet
+from penstock.kernels.standing.query_table import Queries
+from penstock.kernels.standing.router import Router, walked
+from penstock.kernels.standing.search import Rows
+from penstock.kernels.standing.shape import SelectJoin
+from penstock.models.interval_histogram import stabbed
+from penstock.models.standing_cost import Coefficients
+
+SHAPE = SelectJoin((("k",), ("k",)), (("a",), ("c",)))
+
+
+def made(rng, count):
+    middle = rng.uniform(0, 1_000, (count, 2))
+    bounds = np.stack([middle[:, 0] - 20, middle[:, 0] + 20, middle[:, 1] - 5, middle[:, 1] + 5], axis=1)
+    return Queries(np.arange(count), bounds)
+
+
+def test_estimates_follow_the_queries():
+    rng = np.random.default_rng(2)
+    queries = QuerySet(SHAPE, walked("dynamic", own=True))
+    queries.load(made(rng, 2_000))
+    router = Router(queries, Coefficients())
+    router.load()
+    none = np.empty(0, np.int64)
+    for step in range(5):
+        new = made(rng, 100)
+        fresh = np.arange(100) + 1_000 * (step % 3)
+        change = Change(fresh, np.full(100, step + 1), new.bounds, none)
+        router.before(change)
+        queries.apply(change)
+        gone = np.flatnonzero(queries.alive)[step::50]
+        change = Change(none, none, np.empty((0, 4)), queries.ids[gone])
+        router.before(change)
+        queries.apply(change)
+    asked = rng.uniform(50, 950, 500)
+    standing = queries.all()[0].bounds
+    true = stabbed(standing[:, 0], standing[:, 1], asked)
+    guess = router._histograms[0](asked)
+    assert np.abs(guess - true).mean() < 0.1 * true.mean()
+
+
+def test_rows_are_divided_and_all_answered():
+    rng = np.random.default_rng(3)
+    queries = QuerySet(SHAPE, walked("dynamic", own=True), alpha=0.01)
+    found = made(rng, 3_000)
+    # Half of the queries in a few places across, so that there are hotspots; own ranges of all lengths.
+    found.bounds[:1_500, 2:] = np.repeat(rng.integers(0, 5, 1_500) * 200.0, 2).reshape(-1, 2) + np.array([-5, 5])
+    found.bounds[:, 1] += rng.exponential(100, 3_000)
+    queries.load(found)
+    router = Router(queries, Coefficients())
+    router.load()
+    values = np.sort(rng.uniform(0, 1_000, 2_000))
+    begin = rng.integers(0, 1_000, 300)
+    rows = Rows(begin, begin + rng.choice([0, 1, 900], 300), np.zeros(300), rng.uniform(-50, 1_050, 300))
+    got = sorted(tuple(map(int, run)) for piece in router.answers(0, rows, values) for run in piece.copy())
+    want = sorted(
+        tuple(map(int, run)) for piece in queries.answers("join_first_scan", 0, rows, values) for run in piece.copy()
+    )
+    assert got == want
+    assert len(want) > 1_000
+    assert sum(used > 0 for used in router.routed.values()) > 1, "not all rows to one strategy"
+
+
+def test_calibration_gives_coefficients_that_are_not_negative():
+    ticks = itertools.count()
+    found = calibrate(sizes=(200,), clock=lambda: next(ticks) / 1_000)
+    assert all(value >= 0 for name in ("hotspot", "select_first", "join_first") for value in getattr(found, name))
+    assert any(found.hotspot)
