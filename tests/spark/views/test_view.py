@@ -1,0 +1,175 @@
+"""`ps.View` as its users have it: fresh when asked, stale when they say so, told when a promise cannot be kept."""
+
+import time
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.errors import (
+    AnswerTimeTooShort,
+    BadOption,
+    PlanError,
+    SourceLost,
+    UnknownColumn,
+    UnknownTable,
+    UnreadableTable,
+    ViewDamaged,
+    ViewInUse,
+)
+from tests.spark.views.world import OPERATION, SCHEMAS, World, same
+
+pytestmark = pytest.mark.spark
+SQL = "SELECT name, COUNT(*) AS n, SUM(qty) AS s FROM orders JOIN customers USING (c) GROUP BY name"
+
+
+def two(world):
+    return {name: table for name, table in world.tables().items() if name != "nations"}
+
+
+def test_read_is_fresh_and_says_so(spark, tmp_path):
+    world = World(tmp_path)
+    with ps.View(SQL, tables=two(world), at=tmp_path / "view", answer_within="5 minutes", spark=spark) as view:
+        assert "promise     answers within 5 min" in view.explain()
+        world.change("orders")
+        world.change("customers")
+        assert view.progress().waiting == {"orders": 12, "customers": 12}
+        assert view.tick() == [], "what waits can be cleared in time, so nothing is done"
+
+        stale = view.read(max_staleness="1 hour")
+        assert (stale.fresh, stale.version, dict(stale.refreshed)) == (False, 0, {})
+        assert stale.missing == {"orders": 12, "customers": 12}
+        assert 0 < stale.stale_by < 60
+        same(stale.to_arrow(), world.judge(SQL), {"stale": True})
+
+        world.take("orders", "customers")
+        answer = view.read()
+        assert answer.fresh
+        assert (answer.stale_by, dict(answer.refreshed)) == (0, {"orders": 12, "customers": 12})
+        same(answer.to_arrow(), world.judge(SQL), {"fresh": True})
+
+        said = view.progress()
+        assert (said.reads, said.reads_in_time, said.promise_kept) == (2, 2, True)
+        assert said.set_aside == {name: world.refused[name] for name in ("orders", "customers")}
+        assert said.changes == {"orders": 12, "customers": 12}
+        assert said.refreshes == {"orders": 1, "customers": 1}
+        assert all(setup + each > 0 for setup, each in said.costs.values())
+        aside = pq.read_table(tmp_path / "view" / "aside" / "orders")
+        assert aside.num_rows == world.refused["orders"]
+        assert set(aside["reason"].to_pylist()) == {"no such row"}
+
+        with pytest.raises(ViewInUse, match="is maintained by process"):
+            ps.View(SQL, tables=two(world), at=tmp_path / "view", answer_within="1 min", spark=spark)
+        with pytest.raises(UnknownTable, match="orders"):
+            view.refresh("order")
+        # An answer keeps its files, however many versions come after it.
+        for _ in range(4):
+            world.change("orders", 2)
+            view.refresh("orders")
+        assert answer.to_arrow().num_rows == sum(world.judge(SQL).values())
+        # A promise that the rates do not allow is said to be broken, with the rates that could be.
+        service = view._opened.service
+        service._rates.arrived(service._now(), [10**9, 10**9])
+        told = view.progress()
+        assert not told.promise_kept
+        assert "too fast" in told.promise
+        assert "could be kept at orders:" in told.promise
+
+    # The next run goes on, with what was measured.
+    world.take("orders")
+    with ps.View(SQL, tables=two(world), at=tmp_path / "view", answer_within="5 minutes", spark=spark) as view:
+        same(view.read().to_arrow(), world.judge(SQL), {"again": True})
+        assert view.progress().refreshes == {}
+    with pytest.raises(PlanError, match="holds another view"):
+        ps.View(SQL.replace("SUM", "MAX"), tables=two(world), at=tmp_path / "view", answer_within="1 min", spark=spark)
+    path = tmp_path / "orders" / "base.parquet"
+    pq.write_table(world.arrow("orders", []), path)
+    with pytest.raises(ViewDamaged, match=r"base.parquet was changed"):
+        ps.View(SQL, tables=two(world), at=tmp_path / "view", answer_within="1 min", spark=spark)
+
+
+def test_changes_that_come_as_a_stream(spark, tmp_path):
+    """A stream of changes, a table given as a DataFrame, and a planner that acts by itself when it must."""
+    from penstock.spark.schema import spark_schema
+
+    world = World(tmp_path, rows=30)
+    schema = spark_schema(SCHEMAS["customers"].append(pa.field(OPERATION, pa.string())))
+    stream = spark.readStream.schema(schema).parquet(str(tmp_path / "customers-changes"))
+    tables = {
+        "customers": replace(world.tables()["customers"], changes=stream),
+        "nations": spark.read.parquet(str(tmp_path / "nations")),
+    }
+    sql = "SELECT label, MAX(c) AS last, COUNT(*) AS n FROM customers JOIN nations USING (n) GROUP BY label"
+    world.change("customers")
+    with ps.View(sql, tables=tables, at=tmp_path / "view", answer_within="2 minutes", planner="naive") as view:
+        view.take_in()
+        world.take("customers")
+        same(view.read().to_arrow(), world.judge(sql), {"finite": True})
+        view._opened.service._times.reading.append(120.0)  # nothing is left for refreshing, so all is done at once
+        view.start(every="100 ms")
+        world.change("customers")
+        until = time.monotonic() + 120
+        while view.progress().changes["customers"] < 24 and time.monotonic() < until:
+            time.sleep(0.05)
+        world.take("customers")
+        same(view.read(max_staleness="0 s").to_arrow(), world.judge(sql), {"live": True})
+        assert view.progress().changes == {"customers": 24}
+
+
+def test_bad_input_is_found_before_anything_runs(spark, tmp_path):
+    world = World(tmp_path)
+
+    def view(**options):
+        given = {"tables": two(world), "at": tmp_path / "view", "answer_within": "1 min", "spark": spark} | options
+        return ps.View(given.pop("sql", SQL), **given)
+
+    with pytest.raises(BadOption, match="online, simulate, naive"):
+        view(planner="offline")
+    with pytest.raises(BadOption, match="answer_within"):
+        view(answer_within=12)
+    with pytest.raises(BadOption, match="no time at all"):
+        view(answer_within="0 s")
+    with pytest.raises(UnknownTable, match="does not use nations"):
+        view(tables=world.tables())
+    with pytest.raises(UnreadableTable, match="no Parquet files"):
+        view(tables={"orders": tmp_path / "nowhere"})
+    with pytest.raises(BadOption, match="no table"):
+        view(tables={"orders": 3})
+    with pytest.raises(UnknownColumn, match="key= of customers"):
+        view(tables={**two(world), "customers": ps.Changing(tmp_path / "customers", key="id")})
+    stream = spark.readStream.schema("c long").parquet(str(tmp_path / "customers-changes"))
+    with pytest.raises(UnknownColumn, match="stream of changes"):
+        view(tables={**two(world), "customers": ps.Changing(tmp_path / "customers", changes=stream)})
+    with pytest.raises(BadOption, match="is a stream"):
+        view(tables={**two(world), "customers": stream})
+    assert not (tmp_path / "view").exists()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(BadOption, match="not empty"):
+        view(at=tmp_path / "full")
+    with pytest.raises(AnswerTimeTooShort, match="Give at least answer_within="):
+        view(sql="SELECT COUNT(*) AS n FROM orders", tables={"orders": two(world)["orders"]}, answer_within="1 ms")
+
+
+def test_files_of_changes_that_cannot_be_read(spark, tmp_path):
+    world = World(tmp_path)
+    view = world.maintainer(spark, "SELECT COUNT(*) AS n FROM orders", ["orders"])
+    path = tmp_path / "orders-changes" / "a.parquet"
+    path.write_bytes(b"not whole")
+    with pytest.raises(SourceLost, match=r"a.parquet cannot be read"):
+        view.waiting("orders")
+    path.unlink()
+    rows = pa.table({"o": ["one"], OPERATION: ["insert"]})
+    pq.write_table(rows, path)
+    with pytest.raises(UnknownColumn, match="has no column 'c'"):
+        view.advance("orders")
+    path.unlink()
+    world.change("orders")
+    entries = view.waiting("orders")
+    (tmp_path / "orders-changes" / entries[0].name).unlink()
+    with pytest.raises(SourceLost, match="12 changes of orders in it were not taken yet"):
+        view.advance("orders", entries)
+    assert view.manifest.version == 0
+    view._store.close()
