@@ -62,7 +62,7 @@ def test_cuts_are_the_best_there_are(steps, buckets):
     assert error(_best_cuts(heights, weights, buckets).tolist()) == pytest.approx(min(map(error, tried)), abs=1e-9)
 
 
-def test_ssi_lies_between_equal_width_and_the_optimum():
+def test_ssi_is_near_the_optimum_where_queries_are_clustered():
     rng = np.random.default_rng(1)
     # Clustered, as standing queries are: what many look at together rises and falls within a few buckets of equal
     # width.
@@ -83,7 +83,8 @@ def test_ssi_lies_between_equal_width_and_the_optimum():
     assert sum(flank.buckets for flank in flanks) <= 20
     by_ssi, by_width = error(estimate(flanks, asked)), error(plain(asked))
     best = error(optimal(lo, hi, 20, 0.0, 10_000.0, places=400)(asked))
-    assert best < by_ssi < by_width / 2
+    assert by_ssi < by_width / 2
+    assert by_ssi < 1.2 * best, "near the optimum, which is so for the squared error, on the places it was made for"
 
 
 def test_no_buckets_are_no_histogram():

@@ -27,9 +27,9 @@ _STEPS = 256
 #: No flank gets more buckets.
 _MOST = 16
 #: How many buckets are given to one flank at a time, at the most.
-_AHEAD = 3
+_AHEAD = 2
 #: Where the error of the whole is looked at.
-_PLACES = 400
+_PLACES = 2_000
 
 
 @dataclass(frozen=True)
@@ -176,9 +176,11 @@ def _flank(lo: F64, hi: F64, mine: npt.NDArray[np.bool_], stab: float, side: int
     count = len(ends)
     if count == 0:
         return Steps(np.empty(0), np.empty(0))
-    chosen = np.unique(np.linspace(0, count - 1, min(count, _STEPS)).astype(np.int64))
+    # Close together where the flank is low: there one interval more or less is a large part of all.
+    chosen = np.unique(np.geomspace(1, count, min(count, _STEPS)).round().astype(np.int64)) - 1
     if side < 0:
         return Steps(np.append(ends[chosen], stab), (chosen + 1).astype(np.float64))
+    chosen = (count - 1 - chosen)[::-1]
     # After the i-th end has passed, i + 1 fewer are left.
     heights = np.append(count, count - chosen[:-1] - 1).astype(np.float64)
     return Steps(np.append(stab, ends[chosen]), heights)
