@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock import errors as errors
     from penstock.operators.catch_up import catch_up as catch_up
+    from penstock.operators.catch_up_streams import catch_up_streams as catch_up_streams
+    from penstock.operators.deleted_rows import deleted_rows as deleted_rows
     from penstock.operators.join_streams import archive as archive
     from penstock.operators.join_streams import join_streams as join_streams
     from penstock.operators.join_table import join_table as join_table
     from penstock.operators.standing_queries import StandingQueries as StandingQueries
     from penstock.operators.subscriptions import Subscriptions as Subscriptions
+    from penstock.operators.surrogate_keys import surrogate_keys as surrogate_keys
     from penstock.operators.view import View as View
     from penstock.plan.conditions import as_of as as_of
     from penstock.plan.conditions import band as band
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.plan.standing_queries import select_join as select_join
     from penstock.plan.view import Changing as Changing
     from penstock.spark.flow import Flow as Flow
+    from penstock.spark.publishing import publish as publish
     from penstock.spark.session import session as session
     from penstock.spark.sources import read_json as read_json
     from penstock.tables import prepare as prepare
@@ -47,16 +51,20 @@ __all__ = [
     "band",
     "band_join",
     "catch_up",
+    "catch_up_streams",
+    "deleted_rows",
     "errors",
     "join_streams",
     "join_table",
     "landmark",
     "prepare",
+    "publish",
     "range",
     "read_json",
     "rows",
     "select_join",
     "session",
+    "surrogate_keys",
     "table",
     "where",
 ]
@@ -73,16 +81,20 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     "band": ("penstock.plan.conditions", "band"),
     "band_join": ("penstock.plan.standing_queries", "band_join"),
     "catch_up": ("penstock.operators.catch_up", "catch_up"),
+    "catch_up_streams": ("penstock.operators.catch_up_streams", "catch_up_streams"),
+    "deleted_rows": ("penstock.operators.deleted_rows", "deleted_rows"),
     "errors": ("penstock.errors", None),
     "join_streams": ("penstock.operators.join_streams", "join_streams"),
     "join_table": ("penstock.operators.join_table", "join_table"),
     "landmark": ("penstock.plan.join_streams", "landmark"),
     "prepare": ("penstock.tables", "prepare"),
+    "publish": ("penstock.spark.publishing", "publish"),
     "range": ("penstock.plan.conditions", "range"),
     "read_json": ("penstock.spark.sources", "read_json"),
     "select_join": ("penstock.plan.standing_queries", "select_join"),
     "rows": ("penstock.plan.join_streams", "rows"),
     "session": ("penstock.spark.session", "session"),
+    "surrogate_keys": ("penstock.operators.surrogate_keys", "surrogate_keys"),
     "table": ("penstock.tables", "table"),
     "where": ("penstock.plan.conditions", "where"),
 }

@@ -1,0 +1,78 @@
+"""Rows of a table that a snapshot lacks: keys first, then the few rows themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.schema import spark_schema
+from penstock.tables import keys
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.tables.base import Table
+
+_KEY_ROWS = 1 << 16
+
+
+def rows_that_lack(snapshot: DataFrame, table: Table, on: tuple[str, ...]) -> DataFrame:
+    """The table's rows whose key is not in the snapshot."""
+    spark = snapshot.sparkSession
+    names = [f"k{i}" for i in range(len(table.key))]
+    schema = pa.schema(
+        [("page", pa.int32()), ("row", pa.int64())]
+        + [(name, table.schema.field(key).type) for name, key in zip(names, table.key, strict=True)]
+    )
+    parts = max(1, min(len(table.pages), 4 * spark.sparkContext.defaultParallelism))
+    found = spark.range(0, len(table.pages), 1, parts).mapInArrow(_keys(table, schema), spark_schema(schema))
+    theirs = snapshot.select(*(snapshot[name].alias(f"s{i}") for i, name in enumerate(on))).distinct()
+    equal = reduce(and_, (found[name] == theirs[f"s{i}"] for i, name in enumerate(names)))
+    # Spark takes the table for tiny (it knows page numbers only) and would broadcast it.
+    gone = found.hint("merge").join(theirs, equal, "left_anti").select("page", "row")
+    ordered = gone.repartition(parts, "page").sortWithinPartitions("page", "row")
+    return ordered.mapInArrow(_rows(table), spark_schema(table.schema))
+
+
+def _keys(table: Table, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Page numbers in, keys out, each with its place; a key that equals nothing is NULL."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = table.open()
+        try:
+            for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+                page = table.pages[number]
+                for start in range(0, page.rows, _KEY_ROWS):
+                    rows = np.arange(start, min(start + _KEY_ROWS, page.rows), dtype=np.int64)
+                    columns = reader.keys(page, rows).columns
+                    able = keys.joinable(columns)
+                    if able is not None:
+                        columns = [pc.if_else(pa.array(able), c, pa.scalar(None, c.type)) for c in columns]
+                    place = [pa.repeat(pa.scalar(number, pa.int32()), len(rows)), pa.array(rows)]
+                    yield pa.RecordBatch.from_arrays([*place, *columns], schema=schema)
+        finally:
+            reader.close()
+
+    return read
+
+
+def _rows(table: Table) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Places in, rows out."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = table.open()
+        try:
+            for batch in batches:
+                pages, rows = batch.column(0).to_numpy(), batch.column(1).to_numpy()
+                for number in np.unique(pages):
+                    yield reader.take(table.pages[number], rows[pages == number])
+        finally:
+            reader.close()
+
+    return read
