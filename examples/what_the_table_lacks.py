@@ -1,9 +1,10 @@
-"""Which customers are new, which are known already, and what did they pay at the time?
+"""Which customers are new, which are known already, which are gone, by which key, and what did they pay at the time?
 
     ./dev run python examples/what_the_table_lacks.py
 
-Three joins of one stream, each one call: new rows (anti), duplicates (semi), and prices as they were when the order was
-placed (a table with validity columns).
+Five questions about one stream and its tables, each one call: new rows (anti), duplicates (semi), prices as they were
+when the order was placed (a table with validity columns), surrogate keys with new ones for new customers, and customers
+that today's snapshot has no more.
 """
 
 from __future__ import annotations
@@ -36,17 +37,27 @@ def main(folder: Path) -> dict[str, pa.Table]:
     at_the_time = ps.as_of("product", time="ordered_at", since="since", until="until")
     priced = ps.join_table(orders, prices, on=at_the_time, how="left", memory="32MB")
 
+    keyed = ps.surrogate_keys(orders, customers, on="customer", surrogate="customer_key", memory="32MB")
+
     found = {}
-    for name, flow in {"new customers": new, "known customers": known, "priced orders": priced}.items():
+    flows = {"new customers": new, "known customers": known, "priced orders": priced, "orders with keys": keyed}
+    for name, flow in flows.items():
+        beside = {"assigned": str(folder / "new keys")} if flow is keyed else {}
         running = flow.start(
             results=str(folder / name),
             set_aside=str(folder / f"{name} set aside"),
             checkpoint=str(folder / f"{name} checkpoint"),
             trigger={"availableNow": True},
+            **beside,
         )
         running.wait()
         found[name] = pq.read_table(folder / name).sort_by("order_id")
-        print(f"\n{name}:\n{found[name].to_pandas().to_string(index=False)}")
+    found["new keys"] = pq.read_table(folder / "new keys").sort_by("customer_key")
+
+    today = spark.read.parquet(str(folder / "orders")).select("customer")
+    found["customers without an order"] = ps.deleted_rows(today, customers, on="customer").toArrow()
+    for name, rows in found.items():
+        print(f"\n{name}:\n{rows.to_pandas().to_string(index=False)}")
     return found
 
 
@@ -65,7 +76,7 @@ def write_tables(folder: Path) -> None:
             "ordered_at": pa.array(days, TIME),
         },
     )
-    write("customers", {"customer": ["Ada", "Barbara"], "city": ["London", "Boston"]})
+    write("customers", {"customer": ["Ada", "Barbara"], "customer_key": [1, 2], "city": ["London", "Boston"]})
     # The lamp became dearer on the fifteenth day; NULL means for ever.
     change = JANUARY + timedelta(days=15)
     write(

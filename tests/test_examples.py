@@ -76,3 +76,9 @@ def test_what_the_table_lacks(tmp_path):
     assert found["new customers"]["customer"].to_pylist() == ["Grace", "Edith"]
     assert found["known customers"]["order_id"].to_pylist() == [1, 3]
     assert found["priced orders"]["price"].to_pylist() == [40.0, 40.0, 45.0, None]
+    given = dict(zip(*found["new keys"].select(["customer", "customer_key"]).to_pydict().values(), strict=True))
+    assert given.keys() == {"Grace", "Edith"}
+    assert min(given.values()) > 2
+    keys = [{"Ada": 1, **given}[name] for name in ("Ada", "Grace", "Ada", "Edith")]
+    assert found["orders with keys"]["customer_key"].to_pylist() == keys
+    assert found["customers without an order"]["customer"].to_pylist() == ["Barbara"]
