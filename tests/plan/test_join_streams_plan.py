@@ -39,7 +39,7 @@ def plan(left=LEFT, right=RIGHT, **options):
         ({"how": "outer"}, BadOption, "inner, left, right, full"),
         ({"policy": "lru"}, BadOption, "exact, rand, prob, life"),
         ({"policy": "prob", "estimator": "8MB"}, MemoryTooSmall, "more than half of a slot"),
-        ({"memory": "100KB"}, MemoryTooSmall, 'memory="512 KB"'),
+        ({"memory": "100KB"}, MemoryTooSmall, 'memory="128 KB"'),
         ({"memory": "lots"}, BadOption, "is not a size"),
         ({"slots": 0}, BadOption, "between 1 and"),
         ({"within": ps.rows(9)}, BadOption, "cannot be divided among 2 slots"),

@@ -157,7 +157,7 @@ def test_rand_is_fair():
     """Rows that came first are as likely to go as rows that came last."""
     gone = np.zeros(10)
     for seed in range(100):
-        kernel = make(Rand(), seed=seed)
+        kernel = make(Rand(), seed=seed, budget=1 << 20)
         list(kernel.step(Batch([rows(0, np.arange(1_000), np.zeros(1_000))], None), 0))
         waiting = kernel._waiting(0)
         scores = kernel._policy.scores(waiting, kernel._salt())
@@ -230,6 +230,51 @@ def test_a_step_larger_than_its_share_is_shed_by_the_same_policy_whatever_its_or
     frequency = Counter(keys.tolist())
     mean = [np.mean([frequency[int(keys[v])] for v in some]) for some in archives[0]]
     assert mean[0] < mean[1], "what is shed is what partners are least likely for"
+
+
+WIDE = Shape(LEFT.append(pa.field("pad", pa.string())), RIGHT, (("k", "k"),), "full")
+OWN = Custom(lambda keys, ages, partner: -ages)
+
+
+@pytest.mark.parametrize("policy", [Rand(), Prob(), Life(), OWN], ids=lambda policy: policy.name)
+def test_live_and_missing_pairs_are_the_join(policy):
+    """Steps of all sizes, some larger than their share: what comes and what the archive says is missing is the join."""
+    rng, window = np.random.default_rng(11), TimeWindow(120, 60)
+    host = Host(
+        lambda: make(policy, window, shape=WIDE, archive=True),
+        event_time=EventTime(TIMES, 30),
+        budget=LEAST_BUDGET,
+        restart_every_step=True,
+    )
+    at, sent = 0, ([], [])
+    for size in (5, 30, 3, 60, 8, 40, 10, 70, 5, 5, 30, 2):
+        step = []
+        for side in (0, 1):
+            portion = rows(side, rng.integers(0, 12, size), at + rng.integers(0, 60, size)).rows
+            if side == 0:
+                pads = pa.array(["x" * int(n) for n in rng.choice([10, 500, 900], size)])
+                portion = portion.append_column("pad", pads)
+            step.append(Portion(side, portion))
+            sent[side].extend(portion.to_pylist())
+        at += 30
+        host.step(step)
+    host.drain()
+    out = host.results()
+    latest = [max(naive.micros(r[TIMES[side]]) for r in sent[side]) for side in (0, 1)]
+    clock = {"watermark": min(latest) - 30, "rows": None}
+    assert out["late_left"].num_rows + out["late_right"].num_rows == 0
+    archived = [out[channel].to_pylist() for channel in ("archive_left", "archive_right")]
+    gone = out["residence"].to_pylist()
+    missing = naive.missing(WIDE, window, archived, gone, TIMES, clock)
+    live, found, want = (
+        Counter(tuple(row.values()) for row in some)
+        for some in (out["results"].to_pylist(), missing, naive.join(WIDE, window, sent, TIMES, clock))
+    )
+    assert live + found == want
+    assert "evicted" in {row["_reason"] for row in gone}
+    assert any(row["_reason"] == "shed" for row in archived[0])
+    assert len(missing) > 20
+    assert len(live) > 100
 
 
 # -- what is told ------------------------------------------------------------------------------------------------------

@@ -15,23 +15,25 @@ How = Literal["inner", "left", "right", "full"]
 LATE = ("late_left", "late_right")
 ARCHIVE = ("archive_left", "archive_right")
 RESIDENCE = "residence"
-#: What the archive says of a row beside its own columns: the slot it belongs to, its number among the rows of its side
-#: there, how many rows of the other side were before it, the step in which it came, and, where it never reached the
-#: join, the step before that as the one it left in.
+#: What the archive says of a row beside its own columns: its event time in microseconds, the slot it belongs to, its
+#: number among the rows of its side there, how many rows of the other side were before it, and the step in which it
+#: came; where it was shed before it reached the join, it left before the first step, and why is said.
 NOTES = pa.schema(
     [
+        ("_time", pa.int64()),
         ("_slot", pa.int32()),
         ("_number", pa.int64()),
         ("_before", pa.int64()),
         ("_entered", pa.int64()),
         ("_left", pa.int64()),
+        ("_reason", pa.string()),
     ]
 )
 #: Rows that left memory before they left the window, and the last step in which they were there.
 RESIDENCE_SCHEMA = pa.schema(
     [
-        ("_slot", pa.int32()),
         ("_side", pa.int32()),
+        ("_slot", pa.int32()),
         ("_number", pa.int64()),
         ("_left", pa.int64()),
         ("_reason", pa.string()),

@@ -43,7 +43,7 @@ F64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 #: The least budget of a slot.
-LEAST_BUDGET = 256 << 10
+LEAST_BUDGET = 64 << 10
 _SLICE_BYTES = 5 << 19
 _FORMAT = 1
 _SIDES = (LEFT, RIGHT)
@@ -333,9 +333,7 @@ class WindowJoin(Kernel):
             numbers = self._clock.rows[side] - 1 - np.arange(len(moments))
             self._ghosts.follow(side, ready.hashes, moments, numbers, self._log)
             if self._archive:
-                nothing = pa.nulls(ready.rows.num_rows, pa.int64())
-                left = pa.array(np.full(ready.rows.num_rows, self._step - 1))
-                yield self._archived(side, ready.rows, nothing, nothing, left)
+                yield self._archived(side, ready, None)
 
     def _queue_scores(self, side: int, ready: Ready) -> F64:
         moments = self._window.moments(ready.times)
@@ -367,8 +365,7 @@ class WindowJoin(Kernel):
             entered.append(moments)
             first.append(self._sides[side].admit(ready[side].rows, ready[side].hashes, moments, numbers)[0])
             if self._archive and len(numbers):
-                columns = (pa.array(numbers), pa.array(before[side]), pa.nulls(len(numbers), pa.int64()))
-                yield self._archived(side, ready[side].rows, *columns)
+                yield self._archived(side, ready[side], (numbers, before[side]))
         self._note(queue.cost)
         for side in _SIDES:
             probes = Probes(ready[side].hashes, entered[side], before[side])
@@ -599,20 +596,26 @@ class WindowJoin(Kernel):
     def _described(self, side: int, rows: pa.RecordBatch) -> tuple[U64, I64]:
         return self._hashes(side, rows), self._moments(side, self._times_of(side, rows))
 
-    def _archived(
-        self, side: int, rows: pa.RecordBatch, numbers: pa.Array, before: pa.Array, left: pa.Array
-    ) -> Emission:
-        count = rows.num_rows
-        notes = [pa.array(np.full(count, self._slot, np.int32)), numbers, before, pa.array(np.full(count, self._step))]
-        columns = [*rows.columns, *notes, left]
-        assert len(notes) + 1 == len(NOTES)
+    def _archived(self, side: int, ready: Ready, places: tuple[I64, I64] | None) -> Emission:
+        """Rows for the archive, with their numbers and how many of the other side were before them, or else shed."""
+        count, nothing = ready.rows.num_rows, pa.nulls(ready.rows.num_rows, pa.int64())
+        notes = {
+            "_time": pa.array(ready.times),
+            "_slot": pa.array(np.full(count, self._slot, np.int32)),
+            "_number": nothing if places is None else pa.array(places[0]),
+            "_before": nothing if places is None else pa.array(places[1]),
+            "_entered": pa.array(np.full(count, self._step)),
+            "_left": pa.array(np.full(count, -1)) if places is None else nothing,
+            "_reason": pa.array(["shed"] * count if places is None else [None] * count, pa.string()),
+        }
+        columns = [*ready.rows.columns, *(notes[name] for name in NOTES.names)]
         return Emission(ARCHIVE[side], pa.RecordBatch.from_arrays(columns, schema=self._shape.archived(side)))
 
     def _residence(self, side: int, numbers: I64, reason: str) -> Emission:
         count = len(numbers)
         columns = [
-            pa.array(np.full(count, self._slot, np.int32)),
             pa.array(np.full(count, side, np.int32)),
+            pa.array(np.full(count, self._slot, np.int32)),
             pa.array(numbers),
             pa.array(np.full(count, self._step)),
             pa.array([reason] * count, pa.string()),
