@@ -1,0 +1,1 @@
+"""How good an approximate answer is: measures of likeness, and yardsticks that no online policy can beat."""
