@@ -71,7 +71,8 @@ def test_read_is_fresh_and_says_so(spark, tmp_path):
         assert answer.to_arrow().num_rows == sum(world.judge(SQL).values())
         # A promise that the rates do not allow is said to be broken, with the rates that could be.
         service = view._opened.service
-        service._rates.arrived(service._now(), [10**9, 10**9])
+        service._rates.arrived(service._now(), [10**15, 10**15])
+        service._times.refreshes["orders"].recent.extend([(1, 0.5), (1000, 2.0)] * 20)
         told = view.progress()
         assert not told.promise_kept
         assert "too fast" in told.promise

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -91,7 +90,9 @@ class Stepwise(Cost):
         if len(rough) < 2 or rough[0] != 0:
             raise ValueError("A cost needs a value for one change at least, and nothing costs nothing.")
         self._values = _cheapest_split(rough, len(rough) - 1, len(rough) - 1)
-        self._split = lru_cache(maxsize=4)(lambda largest, upto: _cheapest_split(self._values, upto, largest))
+        # A list answers single questions, of which a search has many, much sooner than an array.
+        self._table: list[float] = self._values.tolist()
+        self._splits: dict[int, list[float]] = {}
 
     @classmethod
     def from_points(cls, points: Sequence[tuple[float, float]], upto: int) -> Stepwise:
@@ -101,20 +102,24 @@ class Stepwise(Cost):
 
     def __call__(self, changes: int) -> float:
         """By the table; the cheapest split beyond it."""
-        if changes < len(self._values):
-            return float(self._values[changes])
-        return float(self._upto(changes, len(self._values) - 1)[changes]) if self._values[-1] else 0.0
+        if changes < len(self._table):
+            return self._table[changes]
+        return self._upto(changes, len(self._table) - 1)[changes] if self._table[-1] else 0.0
 
     def least(self, total: int, largest: int) -> float:
         """Exact up to 20,000 changes, by dynamic programming; beyond, the best price of one change in any batch."""
         largest = max(1, min(largest, len(self._values) - 1))
         if total <= EXACT_UP_TO:
-            return float(self._upto(total, largest)[total])
+            return self._upto(total, largest)[total]
         return total * float((self._values[1 : largest + 1] / np.arange(1, largest + 1)).min())
 
-    def _upto(self, total: int, largest: int) -> Floats:
-        # Grown by doubling, so that a search with many totals computes it but a few times.
-        return self._split(largest, max(1024, 1 << total.bit_length()))
+    def _upto(self, total: int, largest: int) -> list[float]:
+        known = self._splits.get(largest)
+        if known is None or len(known) <= total:
+            # Grown by doubling, so that a search with many totals computes it but a few times.
+            known = _cheapest_split(self._values, max(1024, 1 << total.bit_length()), largest).tolist()
+            self._splits[largest] = known
+        return known
 
 
 def _cheapest_split(values: Floats, upto: int, largest: int) -> Floats:
