@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -125,7 +126,7 @@ def measure(setting: Setting, say: Say) -> Outcome:
             found = []
             for page in buffers(memory):
                 prepared = prepare(plain, folder / "prepared", key="id", page_bytes=page)
-                found.append(mesh_rate(prepared, memory, setting))
+                found.append(mesh_rate(prepared, memory, partial(stream, setting), setting.cycles))
                 shutil.rmtree(folder / "prepared")
             mesh.append(max(found, key=lambda one: one.rate))
         return Outcome(setting, mesh, inl)
@@ -174,20 +175,23 @@ def buffers(memory: int) -> list[int]:
     return sorted({min(max(memory * part // 8, 4 * KB), MB) for part in (1, 3)})
 
 
-def mesh_rate(prepared: Table, memory: int, setting: Setting) -> Rate:
-    """The service rate of MESHJOIN: rows of a full window by the seconds of a cycle that reads everything from disk."""
-    one = stream(setting, 1, seed=1)
+def mesh_rate(prepared: Table, memory: int, draw: Callable[[int, int], pa.RecordBatch], cycles: int) -> Rate:
+    """The service rate of MESHJOIN: rows of a full window by the seconds of a cycle that reads everything from disk.
+
+    `draw(rows, seed)` gives rows of the stream.
+    """
+    one = draw(1, 1)
     each = bytes_of(one) + BYTES_PER_ROW
     budget = memory + SLICE
     room = budget - reserve(prepared.pages)
     if room < LEAST_WINDOW:
         raise ValueError(f"{memory} bytes are too few for the pages of {prepared.path}")
-    rows = stream(setting, int(room / each), seed=19)
+    rows = draw(int(room / each), 19)
     kernel = MeshJoin(rows.schema, prepared, on=prepared.key, budget=budget)
     # The first cycle compiles and warms up.
     _step(kernel, rows)
     times, spent = [], []
-    for _ in range(setting.cycles):
+    for _ in range(cycles):
         forget(Path(prepared.path))
         before = bytes_read()
         times.append(_timed(lambda: _step(kernel, rows)))
