@@ -26,6 +26,7 @@ def test_public_names():
         "catch_up_streams",
         "deleted_rows",
         "errors",
+        "heeb",
         "join_streams",
         "join_table",
         "landmark",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.plan.conditions import band as band
     from penstock.plan.conditions import range as range  # noqa: A004
     from penstock.plan.conditions import where as where
+    from penstock.plan.join_streams import heeb as heeb
     from penstock.plan.join_streams import landmark as landmark
     from penstock.plan.join_streams import rows as rows
     from penstock.plan.standing_queries import band_join as band_join
@@ -54,6 +55,7 @@ __all__ = [
     "catch_up_streams",
     "deleted_rows",
     "errors",
+    "heeb",
     "join_streams",
     "join_table",
     "landmark",
@@ -84,6 +86,7 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     "catch_up_streams": ("penstock.operators.catch_up_streams", "catch_up_streams"),
     "deleted_rows": ("penstock.operators.deleted_rows", "deleted_rows"),
     "errors": ("penstock.errors", None),
+    "heeb": ("penstock.plan.join_streams", "heeb"),
     "join_streams": ("penstock.operators.join_streams", "join_streams"),
     "join_table": ("penstock.operators.join_table", "join_table"),
     "landmark": ("penstock.plan.join_streams", "landmark"),

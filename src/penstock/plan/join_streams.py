@@ -15,6 +15,7 @@ from penstock.kernels.measure import fixed_width
 from penstock.kernels.window.custom import Custom
 from penstock.kernels.window.estimates import Given
 from penstock.kernels.window.exact import Exact
+from penstock.kernels.window.heeb import Heeb
 from penstock.kernels.window.life import Life
 from penstock.kernels.window.policy import Policy
 from penstock.kernels.window.prob import Prob
@@ -23,6 +24,7 @@ from penstock.kernels.window.shape import ARCHIVE, LATE, NOTES, RESIDENCE, RESID
 from penstock.kernels.window.side import ENTRY
 from penstock.kernels.window.windowjoin import LEAST_BUDGET, WindowJoin
 from penstock.kernels.window.windows import LandmarkWindow, RowWindow, TimeWindow, Window
+from penstock.models.stream_models import StreamModel
 from penstock.plan.base import Plan, Side
 from penstock.plan.units import format_duration, format_size, parse_duration, parse_size
 from penstock.tables.keys import PARTITIONS, key_kind
@@ -31,7 +33,13 @@ Allocation = Literal["variable", "fixed"]
 On = str | Sequence[str] | Mapping[str, str]
 Within = str | timedelta | Window | tuple[Any, Any]
 
-POLICIES: dict[str, Callable[[], Policy]] = {"exact": Exact, "rand": Rand, "prob": Prob, "life": Life}
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "exact": Exact,
+    "rand": Rand,
+    "prob": Prob,
+    "life": Life,
+    "heeb": Heeb,
+}
 
 
 def rows(count: int) -> RowWindow:
@@ -50,6 +58,18 @@ def landmark(every: str | timedelta) -> LandmarkWindow:
     'since the last landmark, one every 86400 s'
     """
     return LandmarkWindow(parse_duration(every, option="every"))
+
+
+def heeb(left: StreamModel | None = None, right: StreamModel | None = None, *, alpha: float | None = None) -> Heeb:
+    """The policy HEEB with models of the streams (`penstock.models.stream_models`), as far as they are known.
+
+    What is not given is fitted while the stream flows; where nothing fits, keys are counted, as PROB does. Keys are
+    numbers. `alpha` is observed if not given.
+
+    >>> heeb().describe()
+    'HEEB (models: left fitted, right fitted; PROB where none fits)'
+    """
+    return Heeb(left, right, alpha=alpha)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from hypothesis.strategies import DrawFn
 from penstock.kernels.contract import RESULTS, Portion
 from penstock.kernels.window.custom import Custom
 from penstock.kernels.window.exact import Exact
+from penstock.kernels.window.heeb import Heeb
 from penstock.kernels.window.life import Life
 from penstock.kernels.window.policy import Policy
 from penstock.kernels.window.prob import Prob
@@ -43,6 +44,7 @@ POLICIES: dict[str, Policy] = {
     "rand": Rand(),
     "prob": Prob(),
     "life": Life(),
+    "heeb": Heeb(),
     "custom": Custom(lambda keys, ages, partner: partner - ages),
 }
 PADS = [b"", b"x" * 700, b"y" * 950]

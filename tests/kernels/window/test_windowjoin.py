@@ -15,6 +15,7 @@ from penstock.kernels.contract import Batch, ChunkLog, Portion
 from penstock.kernels.window.custom import Custom
 from penstock.kernels.window.evict import lowest
 from penstock.kernels.window.exact import Exact
+from penstock.kernels.window.heeb import Heeb
 from penstock.kernels.window.life import Life
 from penstock.kernels.window.prob import Prob
 from penstock.kernels.window.rand import Rand
@@ -236,7 +237,7 @@ WIDE = Shape(LEFT.append(pa.field("pad", pa.string())), RIGHT, (("k", "k"),), "f
 OWN = Custom(lambda keys, ages, partner: -ages)
 
 
-@pytest.mark.parametrize("policy", [Rand(), Prob(), Life(), OWN], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", [Rand(), Prob(), Life(), Heeb(), OWN], ids=lambda policy: policy.name)
 def test_live_and_missing_pairs_are_the_join(policy):
     """Steps of all sizes, some larger than their share: what comes and what the archive says is missing is the join."""
     rng, window = np.random.default_rng(11), TimeWindow(120, 60)
