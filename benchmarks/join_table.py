@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import data, streams
 from benchmarks.harness import Benchmark, Contestant, Ratio, Sample, Say, Turn
-from benchmarks.judge import Judge, orders
+from benchmarks.judge import UNIFORM, Judge, Keys, orders
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,12 +73,15 @@ class Size:
 class Work:
     """The table, plain and prepared, the stream, and the judge of results."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: Size, keys: Keys = UNIFORM, label: str = "") -> None:
         self.size = size
+        self.keys = keys
         self.table = data.WideTable(size.table, group_rows=size.group_rows)
         self.path: Path
         self.prepared: Table | None = None
         self.no_prepared = ""
+        #: Said after a contestant's name, where a benchmark has several works.
+        self.label = label
 
     @contextmanager
     def setup(self, say: Say) -> Iterator[None]:
@@ -113,11 +116,11 @@ class Work:
     @cached_property
     def judge(self) -> Judge:
         """Knows what comes out."""
-        return Judge(self.table, self.path, self.size.batch)
+        return Judge(self.table, self.path, self.size.batch, self.keys)
 
     def stream(self) -> DataFrame:
-        """Orders with uniform keys."""
-        return orders(streams.numbers(self.size.batch), self.table)
+        """Orders."""
+        return orders(streams.numbers(self.size.batch), self.table, self.keys)
 
     def static(self) -> DataFrame:
         """The table as Spark reads it."""
@@ -154,7 +157,7 @@ class Work:
                 with streams.scratch() as place:
                     return sink(self, name, place, turn, warm, counted).run(start)
 
-            return Contestant(name, run, missing)
+            return Contestant(f"{name}{self.label}", run, missing)
 
         return [
             one(MERGE, lambda at: at.frame(merge()), 1, 1),

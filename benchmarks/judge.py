@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,19 +15,41 @@ from benchmarks.data import WideTable
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: Uniform over the keys of the table, and the same for the same number.
-KEY_OF = "pmod(xxhash64(value), {rows})"
+
+@dataclass(frozen=True)
+class Keys:
+    """Which keys a stream asks for: the same for the same number.
+
+    Uniform over those of the table, or by Zipf's law with exponent 1, scattered over them; `misses` percent of the rows
+    have a key that the table lacks.
+    """
+
+    zipf: bool = False
+    misses: int = 0
+
+    def of(self, rows: int) -> str:
+        """The key of a `value`, in a table of so many rows."""
+        key = f"pmod(xxhash64(value), {rows})"
+        if self.zipf:
+            # The logarithm of a rank is uniform; a prime scatters ranks.
+            drawn = "((xxhash64(value) & 9007199254740991) / 9007199254740992D)"
+            key = f"pmod((cast(floor(exp({drawn} * ln({rows} + 1D))) as bigint) - 1) * 7919, {rows})"
+        return f"if(pmod(xxhash64(value, 7), 100) < {self.misses}, {key} + {rows}, {key})" if self.misses else key
 
 
-def orders(numbers: DataFrame, table: WideTable) -> DataFrame:
+UNIFORM = Keys()
+
+
+def orders(numbers: DataFrame, table: WideTable, keys: Keys = UNIFORM) -> DataFrame:
     """Order id and key from consecutive numbers."""
-    return numbers.selectExpr("value as order_id", f"{KEY_OF.format(rows=table.rows)} as {table.key}")
+    return numbers.selectExpr("value as order_id", f"{keys.of(table.rows)} as {table.key}")
 
 
 class Judge:
     """The first micro-batches of the stream joined with the table, and what contestants gave for them."""
 
-    def __init__(self, table: WideTable, path: Path, rows: int) -> None:
+    def __init__(self, table: WideTable, path: Path, rows: int, keys: Keys = UNIFORM) -> None:
+        self._keys = keys
         self._table = table
         self._path = path
         self._rows = rows
@@ -47,7 +70,7 @@ class Judge:
 
     def check_batch(self, contestant: str, batch: int, found: dict[str, Any]) -> None:
         """Compare what was observed of one micro-batch."""
-        want = {"rows": self._rows}
+        want = {"rows": self._rows if not self._keys.misses else self.expected(batch)[0]}
         if "checksum" in found:
             want["rows"], want["checksum"] = self.expected(batch)
         _compare(f"{contestant}, micro-batch {batch}", found, want)
@@ -66,12 +89,12 @@ class Judge:
             numbers = (
                 streams.session().range(batch * self._rows, (batch + 1) * self._rows).withColumnRenamed("id", "value")
             )
-            stream = orders(numbers, self._table).toArrow()
+            stream = orders(numbers, self._table, self._keys).toArrow()
             with duckdb.connect() as base:
                 base.register("stream", stream)
                 query = f"select count(*), sum({self._checksum()}) from stream join '{self._path}/*.parquet' using "
                 rows, checksum = base.sql(f"{query} ({self._table.key})").fetchall()[0]
-            self._expected[batch] = int(rows), int(checksum)
+            self._expected[batch] = int(rows), int(checksum or 0)
         return self._expected[batch]
 
     def _checksum(self) -> str:
@@ -83,5 +106,5 @@ class Judge:
 
 
 def _compare(who: str, found: dict[str, Any], want: dict[str, int]) -> None:
-    if {name: int(found[name]) for name in want} != want:
+    if {name: int(found[name] or 0) for name in want} != want:
         raise RuntimeError(f"{who}: {found} where {want} was expected.")
