@@ -1,0 +1,74 @@
+"""Figure 2.6: the cost of the planners until a reader comes at T, one change of each table a step, C = 12."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure as Canvas
+
+from papers.claims import Claim
+from papers.figure import Figure, Say
+from papers.views.curves import bounds, view_curves
+from papers.views.planners import NAMES, compare, instance, uniform
+
+NEAR = 1.15
+FAR = 1.5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Seconds of each planner, one for each T."""
+
+    times: tuple[int, ...]
+    costs: dict[str, list[float]]
+
+    def ratios(self, name: str) -> list[float]:
+        return [cost / best for cost, best in zip(self.costs[name], self.costs["OPT-LGM"], strict=True)]
+
+
+def run(quick: bool, say: Say) -> Outcome:
+    curves = view_curves(quick)
+    bound, _ = bounds(curves.costs)
+    times = tuple(range(100, 1001, 100))
+    costs: dict[str, list[float]] = {name: [] for name in NAMES}
+    for time in times:
+        say(f"T = {time}")
+        for name, (cost, _) in compare(instance(curves, uniform(time), bound)).items():
+            costs[name].append(cost)
+    return Outcome(times, costs)
+
+
+def claims(found: Outcome) -> Sequence[Claim]:
+    said = []
+    for name in ("ONLINE", "SIMULATE"):
+        worst = max(found.ratios(name))
+        said.append(
+            Claim(
+                "figure2_6",
+                f"{name} is close to OPT-LGM at every T",
+                "“very close”",
+                f"{worst:.3f} × at most",
+                worst <= NEAR,
+            )
+        )
+    least = min(found.ratios("NAIVE"))
+    said.append(
+        Claim("figure2_6", "NAIVE is far above", "“much better than NAIVE”", f"{least:.2f} × at least", least >= FAR)
+    )
+    return said
+
+
+def plot(found: Outcome, path: Path) -> None:
+    canvas = Canvas(figsize=(5.5, 3.8), layout="constrained")
+    axes = canvas.subplots()
+    for name in NAMES:
+        axes.plot(found.times, [cost * 1e3 for cost in found.costs[name]], "o-", markersize=3, label=name)
+    axes.set(xlabel="T: steps until the reader comes", ylabel="cost (ms)", ylim=(0, None), title="Uniform arrivals")
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    canvas.savefig(path, dpi=110)
+
+
+FIGURE = Figure("figure2_6", "planners over the time until a reader comes", run, claims, plot)
