@@ -28,7 +28,7 @@ def test_rows_go_where_the_paper_sends_them():
     many = Load(500_000, 500_000, 30)
     assert choice(1_000, 50_000, many) == "hotspot", "many partners, many queries selected, few groups"
     assert choice(1_000, 2, many) == "select_first", "hardly a query wants the value"
-    assert choice(1, 50_000, Load(500_000, 500_000, 5_000)) == "join_first", "one partner, and too many groups"
+    assert choice(1, 50_000, Load(500_000, 500_000, 50_000)) == "join_first", "one partner, and too many groups"
     assert choice(1_000, 10, Load(10, 0, 0)) in ("join_first_scan", "select_first", "hotspot"), "ten queries: no matter"
 
 

@@ -4,16 +4,18 @@ With n queries, g stabbing groups, k partners of the row (`kj`), s queries whose
 nanoseconds:
 
 ================= ==========================================================
-join_first        α·log n + β·k·√n
+join_first        α·k·log n + β·k·s
 join_first_scan   α·log k + β·n + γ·s·log k
 select_first      α·log n + β·s + γ·s·log k
-hotspot           α·g + β·g·log k + γ·√(g · n in hot groups), and what
-                  select_first costs for the scattered queries
+hotspot           α·g + β·g·log k + γ·g·log(n in hot groups / g), and
+                  what select_first costs for the scattered queries
 band joins        α·g·log k for ssi, β·(k + n) for merge
 ================= ==========================================================
 
-A row without partners costs nothing by any of them. Output is the same for all and is left out. As in the paper the
-estimates need not be right: they need to tell apart what differs by much.
+The paper has √n for a look into the index of rectangles; here that index is ordered by own ranges, and a look at it
+passes through what the row's own value selects. A row without partners costs nothing by any of them. Output is the
+same for all and is left out. As in the paper the estimates need not be right: they need to tell apart what differs by
+much.
 """
 
 from __future__ import annotations
@@ -43,10 +45,10 @@ class Load:
 class Coefficients:
     """Nanoseconds for each term of each strategy, in the order of the table above."""
 
-    join_first: tuple[float, float] = (30.0, 1.2)
-    join_first_scan: tuple[float, float, float] = (20.0, 0.8, 3.0)
-    select_first: tuple[float, float, float] = (25.0, 4.0, 3.0)
-    hotspot: tuple[float, float, float] = (12.0, 3.0, 1.0)
+    join_first: tuple[float, float] = (5.0, 1.8)
+    join_first_scan: tuple[float, float, float] = (1.0, 1.4, 7.0)
+    select_first: tuple[float, float, float] = (10.0, 0.5, 5.5)
+    hotspot: tuple[float, float, float] = (2.0, 7.0, 0.5)
     band: tuple[float, float] = (6.0, 1.2)
 
     def costs(self, partners: F64, selected: F64, load: Load) -> F64:
@@ -81,14 +83,14 @@ def terms(name: str, partners: F64, selected: F64, load: Load) -> F64:
     log_n = one * np.log2(load.queries + 1)
     selected = one * selected
     if name == "join_first":
-        columns: Sequence[F64] = (log_n, partners * np.sqrt(load.queries))
+        columns: Sequence[F64] = (partners * np.log2(load.queries + 1), partners * selected)
     elif name == "join_first_scan":
         columns = (log_k, one * load.queries, selected * log_k)
     elif name == "select_first":
         columns = (log_n, selected, selected * log_k)
     else:
-        spread = np.sqrt(load.hot * max(load.groups, 1))
-        columns = (one * load.groups, load.groups * log_k, one * spread)
+        depth = load.groups * np.log2(load.hot / max(load.groups, 1) + 1)
+        columns = (one * load.groups, load.groups * log_k, one * depth)
     return np.stack(columns, axis=1)
 
 

@@ -21,13 +21,16 @@ from penstock.kernels.standing.search import F64, I32, I64
 
 #: Queries in a leaf, and children of a node.
 LEAF, FAN = 16, 8
+#: Queries of a group that reach farthest, and are looked at before all others.
+_FARTHEST = 64
 
 
 class Tree(NamedTuple):
     """Ranges (own from, own to, across from, across to) in order, and boxes around them, each before its children.
 
     From box `b` a walk goes on with `b + 1`, or with `skip[b]` to leave out all below it; a leaf has its ranges from
-    `first[b]` up to `last[b]`, a node between has none. Those of region `r` are from `roots[r]` up to `roots[r + 1]`.
+    `first[b]` up to `last[b]`, a node between has none. Those of region `r` are from `roots[r]` up to `roots[r + 1]`,
+    and all own ranges in it lie within `extents[r]`.
     """
 
     ranges: F64
@@ -37,6 +40,7 @@ class Tree(NamedTuple):
     first: I32
     last: I32
     roots: I32
+    extents: F64
 
 
 class Sequences(NamedTuple):
@@ -84,29 +88,55 @@ def build(queries: I32, ranges: F64, group: I32, stabs: F64, own: bool) -> Layou
     region = np.where(group < 0, groups, group).astype(np.int64)
     starts = np.concatenate(([0], np.cumsum(np.bincount(region, minlength=groups + 1)))).astype(np.int64)
     if own:
-        order = _tiled(region, starts, ranges)
-        tree = Tree(ranges[order], queries[order], *_boxes(ranges[order], starts, _boxes_needed(starts)))
-        return Layout(starts, stabs, tree, _NO_SEQUENCES)
+        order, stretches = _ordered(region, starts, ranges, stabs)
+        ordered = ranges[order]
+        *boxes, roots = _boxes(ordered, stretches, _boxes_needed(stretches))
+        extents = _extents(ordered, starts)
+        roots = roots[np.searchsorted(stretches, starts)]
+        return Layout(starts, stabs, Tree(ordered, queries[order], *boxes, roots, extents), _NO_SEQUENCES)
     ups = np.lexsort((ranges[:, 2], region))
     downs = np.lexsort((-ranges[:, 3], region))
     columns = [ranges[ups, 2], ranges[ups, 3], queries[ups], ranges[downs, 3], ranges[downs, 2], queries[downs]]
     return Layout(starts, stabs, _NO_TREE, Sequences(*columns))
 
 
-def _tiled(region: I64, starts: I64, ranges: F64) -> I64:
-    """Region by region; in each, strips by where own ranges begin, and in each of these by where they end."""
-    order = np.lexsort((ranges[:, 0], region))
-    sizes = np.diff(starts)
-    # About as many strips as leaves in a strip.
-    strip = np.maximum(np.ceil(np.sqrt(sizes / LEAF)), 1).astype(np.int64) * LEAF
-    rank = np.arange(len(order)) - starts[region[order]]
-    number = rank // strip[region[order]]
-    return order[np.lexsort((ranges[order, 1], number, region[order]))]
+def _ordered(region: I64, starts: I64, ranges: F64, stabs: F64) -> tuple[I64, I64]:
+    """The order of queries, and where each stretch begins that has boxes of its own.
+
+    In a group the few that reach farthest from the stabbing point come first, then eight times as many that reach less
+    far, and so on; within each such class they are in order of where own ranges begin. So however large a group is,
+    where the nearest partner is far only its first classes are looked into. The scattered region is in strips by where
+    own ranges begin, about as many as leaves in a strip, and in each in order of where they end.
+    """
+    grouped = region < len(stabs)
+    stab = np.append(stabs, 0.0)[region]
+    reach = np.where(grouped, np.maximum(stab - ranges[:, 2], ranges[:, 3] - stab), -ranges[:, 0])
+    by_reach = np.lexsort((-reach, region))
+    rank = np.empty(len(region), np.int64)
+    rank[by_reach] = np.arange(len(region)) - starts[region[by_reach]]
+    farther = np.maximum(np.ceil(np.log2((rank + 1) / _FARTHEST) / np.log2(FAN)), 0).astype(np.int64)
+    strip = int(np.ceil(np.sqrt((starts[-1] - starts[-2]) / LEAF))) * LEAF
+    tier = np.where(grouped, farther, rank // max(strip, 1))
+    order = np.lexsort((np.where(grouped, ranges[:, 0], ranges[:, 1]), tier, region))
+    tier, place = np.where(grouped, tier, 0)[order], region[order]
+    new = np.flatnonzero(np.append(True, (tier[1:] != tier[:-1]) | (place[1:] != place[:-1]))[: len(order)])
+    return order, np.append(new, len(order)).astype(np.int64)
 
 
 def _boxes_needed(starts: I64) -> int:
     # A node has at least two children and a leaf more than LEAF / 2 of the ranges below a node.
     return int(2 * np.ceil(np.diff(starts) / LEAF).sum() + 2 * len(starts))
+
+
+@njit(cache=True)
+def _extents(ranges: F64, starts: I64) -> F64:
+    extents = np.empty((starts.size - 1, 2))
+    for region in range(starts.size - 1):
+        extents[region] = np.inf, -np.inf
+        for i in range(starts[region], starts[region + 1]):
+            extents[region, 0] = min(extents[region, 0], ranges[i, 0])
+            extents[region, 1] = max(extents[region, 1], ranges[i, 1])
+    return extents
 
 
 @njit(cache=True)
@@ -168,5 +198,5 @@ def _finish(parent: int, used: int, boxes: F64, skip: I32) -> None:
 
 
 _NONE32 = np.empty(0, np.int32)
-_NO_TREE = Tree(np.empty((0, 4)), _NONE32, np.empty((0, 4)), _NONE32, _NONE32, _NONE32, _NONE32)
+_NO_TREE = Tree(np.empty((0, 4)), _NONE32, np.empty((0, 4)), _NONE32, _NONE32, _NONE32, _NONE32, np.empty((0, 2)))
 _NO_SEQUENCES = Sequences(np.empty(0), np.empty(0), _NONE32, np.empty(0), np.empty(0), _NONE32)

@@ -55,7 +55,7 @@ def _select(
             if out.shape[0] - runs < size:
                 return group, row, runs
             own, begin, stop, shift = rows.own[row], rows.begin[row], rows.end[row], rows.shift[row]
-            if begin == stop or not boxes[root, 0] <= own <= boxes[root, 1]:
+            if begin == stop or not tree.extents[group, 0] <= own <= tree.extents[group, 1]:
                 row += 1
                 continue
             # The nearest partners on both sides; without one, a number that nothing reaches.
