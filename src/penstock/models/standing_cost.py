@@ -96,7 +96,7 @@ def terms(name: str, partners: F64, selected: F64, load: Load) -> F64:
 
 def fit(name: str, partners: F64, selected: F64, loads: Sequence[Load], seconds: F64) -> tuple[float, ...]:
     """Coefficients that explain these times the best, none below 0: non-negative least squares of relative errors."""
-    from scipy.optimize import nnls  # type: ignore[import-untyped]
+    from scipy.optimize import nnls
 
     rows = np.concatenate([terms(name, partners[i : i + 1], selected[i : i + 1], load) for i, load in enumerate(loads)])
     found, _ = nnls(rows / seconds[:, None], np.full(len(seconds), 1e9))

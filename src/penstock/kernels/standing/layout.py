@@ -90,10 +90,10 @@ def build(queries: I32, ranges: F64, group: I32, stabs: F64, own: bool) -> Layou
     if own:
         order, stretches = _ordered(region, starts, ranges, stabs)
         ordered = ranges[order]
-        *boxes, roots = _boxes(ordered, stretches, _boxes_needed(stretches))
-        extents = _extents(ordered, starts)
+        boxes, skip, first, last, roots = _boxes(ordered, stretches, _boxes_needed(stretches))
         roots = roots[np.searchsorted(stretches, starts)]
-        return Layout(starts, stabs, Tree(ordered, queries[order], *boxes, roots, extents), _NO_SEQUENCES)
+        tree = Tree(ordered, queries[order], boxes, skip, first, last, roots, _extents(ordered, starts))
+        return Layout(starts, stabs, tree, _NO_SEQUENCES)
     ups = np.lexsort((ranges[:, 2], region))
     downs = np.lexsort((-ranges[:, 3], region))
     columns = [ranges[ups, 2], ranges[ups, 3], queries[ups], ranges[downs, 3], ranges[downs, 2], queries[downs]]
