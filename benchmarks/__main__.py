@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks import harness, join_table, join_table_curves, machine, profile, report, runtime, standing, streams
+from benchmarks import harness, join_table, join_table_curves, machine, profile, report, runtime, standing, streams, views
 
-ALL = (runtime, join_table, join_table_curves, standing)
+ALL = (runtime, join_table, join_table_curves, standing, views)
 RESULTS = Path(__file__).resolve().parent / "results"
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 

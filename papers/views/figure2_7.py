@@ -64,8 +64,8 @@ def plot(found: Outcome, path: Path) -> None:
     canvas = Canvas(figsize=(7, 3.8), layout="constrained")
     axes = canvas.subplots()
     for number, name in enumerate(NAMES):
-        places = [place + 0.2 * (number - 1.5) for place in range(len(KINDS))]
-        axes.bar(places, [found.ratios[kind, name] for kind in KINDS], 0.2, label=name)
+        places = [place + 0.16 * (number - 2) for place in range(len(KINDS))]
+        axes.bar(places, [found.ratios[kind, name] for kind in KINDS], 0.16, label=name)
     axes.set_xticks(range(len(KINDS)), list(KINDS))
     axes.set(ylabel="cost, as a multiple of OPT-LGM's", title="Unsteady arrivals")
     axes.legend(frameon=False)

@@ -2,7 +2,7 @@
 
 For each table a line, setup and so much for each change, fitted to what refreshes took; newer ones count more. A line
 with neither part negative is monotone and subadditive, whatever was measured. How far single refreshes were above it
-is kept beside it, so that a promise can leave room for the slow ones.
+is kept beside it, so that a promise can leave room for slow ones.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class MeasuredCost:
 
     @property
     def excess(self) -> float:
-        """How many times longer than the line says the slowest of recent refreshes took; at least 1."""
+        """How many times longer than the line says nine in ten of recent refreshes took at most; at least 1."""
         line = self.line
-        ratios = [seconds / line(changes) for changes, seconds in self.recent if changes and line(changes) > 0]
-        return max([1.0, *(round(ratio, 9) for ratio in ratios)])
+        ratios = sorted(seconds / line(changes) for changes, seconds in self.recent if changes and line(changes) > 0)
+        return max(1.0, round(ratios[9 * (len(ratios) - 1) // 10], 9)) if ratios else 1.0
 
     def as_json(self) -> dict[str, list[tuple[int, float]]]:
         """To be kept for the next run."""

@@ -284,4 +284,4 @@ class Service:
 def _planner(plan: ViewPlan) -> Planner:
     if plan.planner == "simulate":
         return Simulate(plan.reads_every, steps=200)
-    return Naive() if plan.planner == "naive" else Online(memory=_MEMORY)
+    return Naive() if plan.planner == "naive" else Online(memory=_MEMORY, marginal=True)
