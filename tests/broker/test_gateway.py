@@ -52,6 +52,14 @@ def test_every_way_of_delivery_tells_each_change_once(agg, way):
     assert told(subscribers) == [world.answers(*ends) for ends in ranges]
 
 
+def test_nothing_to_say_is_said_to_nobody():
+    nothing = np.zeros((0, 8), np.int64)
+    assert list(ByCell(CellMap()).parcels(nothing)) == []
+    assert (
+        list(Unicast(["a"], np.zeros(1, np.int64), np.zeros(1, np.int64), np.ones(1, np.int64)).parcels(nothing)) == []
+    )
+
+
 def test_frames_that_come_twice_tell_nothing_twice_and_a_missing_one_is_noticed():
     world = World()
     gateway = Gateway(world.kind)

@@ -66,6 +66,8 @@ class ByCell(Delivery):
 
     def parcels(self, rows: I64) -> Iterator[Parcel]:
         """One parcel for each cell."""
+        if not len(rows):
+            return
         pairs = self.cells.route(rows)
         order = np.argsort(pairs[:, 1], kind="stable")
         pairs = pairs[order]
@@ -108,6 +110,8 @@ class Unicast(Delivery):
     def parcels(self, rows: I64) -> Iterator[Parcel]:
         """One parcel for each gateway."""
         found = self.find(rows)
+        if not len(found):
+            return
         # Leaves are visited in the order of messages, so messages are in order for each gateway.
         found = found[np.argsort(found[:, 2], kind="stable")]
         known, starts = np.unique(found[:, 2], return_index=True)

@@ -75,7 +75,14 @@ class Publisher:
         from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
         self._client = await nats.connect(
-            self.url, connect_timeout=2, allow_reconnect=False, error_cb=_quiet, closed_cb=self._note_gone
+            self.url,
+            connect_timeout=2,
+            # Also the first connection is tried that often.
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0.2,
+            allow_reconnect=False,
+            error_cb=_quiet,
+            closed_cb=self._note_gone,
         )
         self._gone.clear()
         self._stream = self._client.jetstream(timeout=10, publish_async_max_pending=_UNDER_WAY)
@@ -129,8 +136,10 @@ class Publisher:
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """Publish the messages of a micro-batch; waits while the broker is down, and says so to `waiting`."""
+        import nats.errors
+
         since: float | None = None
-        while True:
+        while messages.num_rows:
             try:
                 if self._client is None or self._gone.is_set():
                     await self._abandon()
@@ -138,9 +147,7 @@ class Publisher:
                 await self._follow_crowds()
                 await self._publish(batch, messages, partition_by)
                 return
-            except BadOption:
-                raise
-            except Exception as fault:
+            except (OSError, TimeoutError, nats.errors.Error, BrokerUnreachable) as fault:
                 await self._abandon()
                 since = since or time.monotonic()
                 waiting(

@@ -106,7 +106,13 @@ class NatsGateway:
 
         # Connected again by ourselves: the client's own attempts cannot be ended for certain.
         self._client = await nats.connect(
-            self.url, connect_timeout=2, allow_reconnect=False, error_cb=quiet, closed_cb=gone
+            self.url,
+            connect_timeout=2,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0.2,
+            allow_reconnect=False,
+            error_cb=quiet,
+            closed_cb=gone,
         )
         self._gone.clear()
         self._stream = self._client.jetstream(timeout=10)

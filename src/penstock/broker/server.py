@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import socket
 import subprocess
@@ -44,6 +45,8 @@ class NatsServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         options = ["-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(self.folder)]
         with (self.folder / "log.txt").open("ab") as log:
+            # It must not outlive us, however we end, short of being killed ourselves.
+            atexit.register(self.kill)
             self._process = subprocess.Popen([program, *options], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         until = time.monotonic() + _PATIENCE
         while time.monotonic() < until and self._process.poll() is None:
@@ -61,6 +64,7 @@ class NatsServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+        atexit.unregister(self.kill)
 
     def stop(self) -> None:
         """End it, and what is its own."""
@@ -71,6 +75,7 @@ class NatsServer:
             except subprocess.TimeoutExpired:
                 self.kill()
             self._process = None
+        atexit.unregister(self.kill)
         if self._own is not None:
             self._own.cleanup()
 
