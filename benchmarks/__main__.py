@@ -11,7 +11,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks import harness, join_table, join_table_curves, machine, profile, report, runtime, standing, streams, views
+from benchmarks import (
+    harness,
+    join_table,
+    join_table_curves,
+    machine,
+    profile,
+    report,
+    runtime,
+    standing,
+    streams,
+    views,
+)
 
 ALL = (runtime, join_table, join_table_curves, standing, views)
 RESULTS = Path(__file__).resolve().parent / "results"

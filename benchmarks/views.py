@@ -27,6 +27,7 @@ from benchmarks import data
 from benchmarks.harness import Benchmark, Contestant, Ratio, Sample, Say, Turn
 from benchmarks.streams import scratch
 from papers.views.tpch import generate
+from penstock.plan.view import plain
 
 SQL = (
     "SELECT MIN(ps_supplycost) AS least, COUNT(*) AS offers FROM partsupp PS, supplier S, nation N, region R "
@@ -103,7 +104,8 @@ class Bench:
         """Make the data, start Spark, find what can be promised."""
         make = lambda place: generate(place, self.setting.scale, TABLES)  # noqa: E731
         self.base = data.cached("tpch", {"scale": self.setting.scale, "tables": TABLES}, make, say)
-        self.tables = {name: pq.read_table(self.base / f"{name}.parquet") for name in TABLES}
+        whole = {name: pq.read_table(self.base / f"{name}.parquet") for name in TABLES}
+        self.tables = {name: rows.cast(plain(rows.schema, name)) for name, rows in whole.items()}
         self.spark = ps.session("penstock-bench-views", cores=2)
         try:
             say("finding what can be promised")
