@@ -1,0 +1,133 @@
+"""A flow of subscriptions published to a broker, every message once, whatever is killed when."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.messages import Kind
+from penstock.broker.portal import Portal
+from penstock.broker.publisher import Publisher
+from penstock.errors import BadOption, BrokerUnreachable
+from penstock.kernels.contract import RESULTS
+from penstock.plan.subscriptions import SubscriptionsPlan
+from penstock.spark.checkpoint import Checkpoint
+from penstock.spark.crash import crash_point
+from penstock.spark.running import Running
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+    from penstock.spark.flow import Flow
+
+
+class Publishing(Running):
+    """A started flow whose messages go to a broker. While the broker is down it waits, and `progress()` says so."""
+
+    def __init__(self, flow: Flow, checkpoint: Checkpoint, publisher: Publisher) -> None:
+        super().__init__(flow, checkpoint)
+        self.publisher = publisher
+        self._portal = Portal()
+        self._waiting = ""
+
+    def publish(self, batch: DataFrame, number: int, partition_by: tuple[str, ...]) -> None:
+        """One micro-batch, as Spark hands it over."""
+        self.hold_if_stopping()
+        crash_point("before-sink")
+        self.check_source(number)
+        messages = batch.toArrow().cast(self.flow._channels[RESULTS])
+        self.check_source(number)
+        work = self.publisher.publish(
+            number, messages, partition_by, waiting=self._wait_for, stopping=self._stopping.is_set
+        )
+        try:
+            self._portal.run(work)
+        except BrokerUnreachable:
+            self.hold_if_stopping()
+            raise
+        self._waiting = ""
+        crash_point("after-sink")
+
+    def _wait_for(self, text: str) -> None:
+        if not self._waiting:
+            warnings.warn(text, stacklevel=2)
+        self._waiting = text
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """As `Running.wait`."""
+        try:
+            ended = super().wait(seconds)
+        except BaseException:
+            self._leave()
+            raise
+        if ended:
+            self._leave()
+        return ended
+
+    def stop(self, patience: float = 60.0) -> None:
+        """As `Running.stop`."""
+        super().stop(patience)
+        self._leave()
+
+    def progress(self) -> dict[str, Any]:
+        """As `Running.progress`; among the notes, that the broker is waited for."""
+        said = super().progress()
+        return said | {"notes": [*said["notes"], *([self._waiting] if self._waiting else [])]}
+
+    def _leave(self) -> None:
+        with contextlib.suppress(Exception):
+            self._portal.run(self.publisher.close(), 5)
+        self._portal.close()
+
+
+def publish(
+    flow: Flow,
+    *,
+    to: str,
+    name: str,
+    checkpoint: str,
+    trigger: Mapping[str, Any] | None = None,
+    crowd: int = 2_000,
+    keep_seconds: float = 86_400.0,
+) -> Publishing:
+    """Start a flow of `Subscriptions` that publishes to NATS.
+
+    Guarantees
+        Every message is on the broker once for each cell that it touches, in order, also after crashes and while the
+        broker is down: `test_subscribers_are_told_through_spark_and_the_broker`.
+    State and cost
+        That of the flow; messages pass the driver, one frame for each cell that a micro-batch touches.
+
+    Parameters
+        to: the broker, "nats://host:4222".
+        name: of these messages, for gateways to find them.
+        checkpoint: as for any query; start again with the same one to go on.
+        trigger: as in Spark.
+        crowd: a cell with more subscribers than this is split.
+        keep_seconds: how long the broker keeps messages for gateways that were away.
+    """
+    plan = flow._plan
+    if not isinstance(plan, SubscriptionsPlan):
+        raise BadOption(f"A flow of {plan.name} has no messages to publish.", do="Publish a flow of Subscriptions.")
+    schema = plan.channels[RESULTS]
+    news = "value" if "value" in schema.names else "added"
+    kind = Kind(plan.agg, schema.field("inner_left").type, schema.field(news).type)
+    publisher = Publisher(to, name, kind, crowd=crowd, keep_seconds=keep_seconds)
+    warnings.warn("Rows on channel set_aside are counted but not kept; read it with flow.channel.", stacklevel=3)
+    held = Checkpoint(checkpoint, plan)
+    try:
+        running = Publishing(flow, held, publisher)
+
+        def write(batch: DataFrame, number: int) -> None:
+            running.publish(batch, number, plan.columns.partition_by)
+
+        writer = flow.results.writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
+        writer = writer.trigger(**trigger) if trigger else writer
+        running.query = writer.start()
+    except BaseException:
+        held.close()
+        raise
+    return running

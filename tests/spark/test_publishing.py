@@ -1,0 +1,111 @@
+"""From updates on Spark over NATS to subscribers: each change once, through restarts, repetitions and outages."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock.broker.gateway import Subscriber
+from penstock.broker.receiver import NatsGateway
+from penstock.broker.server import NatsServer
+from penstock.broker.subjects import token
+from penstock.errors import BadOption
+from tests.kernels.subscriptions.judge import changes
+from tests.spark.conftest import FINITE, Desk
+from tests.spark.test_subscriptions import updates
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.filterwarnings("ignore:Rows on channel")]
+
+RANGES = [(float(a), float(b)) for a in range(-1, 10, 3) for b in range(a, 11, 2)]
+PARTS = ["p", "q", "r"]
+
+
+@pytest.fixture
+def broker() -> Iterator[NatsServer]:
+    with NatsServer() as running:
+        yield running
+
+
+def run(desk: Desk, stream: Any, broker: NatsServer) -> ps.Flow:
+    flow = ps.Subscriptions(stream, x="x", y="y", key="key", order="at", partition_by="part", deleted="gone", slots=2)
+    ps.publish(flow, to=broker.url, name="quotes", checkpoint=str(desk.folder / "ck"), trigger=FINITE, crowd=10).wait()
+    return flow
+
+
+async def tell(gateway: NatsGateway, known: dict[tuple[Any, ...], tuple[int, list[Any]]]) -> None:
+    """Subscribers come with the last message they know of, hear what is new, and go."""
+    inside: dict[tuple[Any, ...], Subscriber] = {}
+    for (part, *ends), (after, _) in known.items():
+        inside[part, *ends] = await gateway.subscribe(*ends, partition=token([part]), after=after)
+    await asyncio.sleep(0.3)
+    for who, subscriber in inside.items():
+        told = subscriber.take()
+        assert not any(change.reread for change in told)
+        known[who] = (subscriber.after, [*known[who][1], *(change.value for change in told)])
+
+
+def test_subscribers_are_told_through_spark_and_the_broker(desk: Desk, broker: NatsServer):
+    """Two runs of the query; the last micro-batch of the first is repeated by the second; the gateway is new, too."""
+    table = updates(300, seed=11)
+    known: dict[tuple[Any, ...], tuple[int, list[Any]]] = {(p, *ends): (-1, []) for p in PARTS for ends in RANGES}
+
+    async def listen(name: str) -> None:
+        gateway = await NatsGateway(broker.url, "quotes", name).open()
+        await tell(gateway, known)
+        await gateway.close()
+
+    stream = desk.stream(table.slice(0, 150), files=1)
+    run(desk, stream, broker)
+    asyncio.run(listen("first"))
+    # As if the driver had been killed after the sink: the micro-batch was published and is not committed.
+    commits = sorted((desk.folder / "ck" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    commits[-1].unlink()
+    (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    add(desk, table.slice(150), "009")
+    run(desk, stream, broker)
+    asyncio.run(listen("second"))
+    points = sorted({end for ends in RANGES for end in ends})
+    facts, _ = changes("min", table.to_pylist(), points, PARTS)
+    want: dict[tuple[Any, ...], list[Any]] = {who: [] for who in known}
+    for _, part, x1, x2, now in facts:
+        if (part, x1, x2) in want:
+            want[part, x1, x2].append(now)
+    assert {who: told for who, (_, told) in known.items()} == want
+    assert sum(map(len, want.values())) > 200
+
+
+def add(desk: Desk, rows: pa.Table, name: str) -> None:
+    desk.stream(rows, files=1, name=name)
+    (desk.folder / name / "000.parquet").rename(desk.folder / "stream" / f"{name}.parquet")
+
+
+def test_a_query_waits_for_a_broker_that_is_down_and_says_so(desk: Desk):
+    broker = NatsServer(desk.folder / "nats")
+    flow = ps.Subscriptions(desk.stream(updates(50, seed=1), files=1), x="x", y="y", key="key", order="at")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        running = ps.publish(flow, to=broker.url, name="down", checkpoint=str(desk.folder / "ck"), trigger=FINITE)
+        while not running._waiting:
+            assert not running.wait(0.1)
+        assert any("nothing is lost" in note for note in running.progress()["notes"])
+        with broker:
+            assert running.wait(120)
+    assert any("does not answer" in str(one.message) for one in said)
+    assert running.publisher.frames == 1
+
+
+def test_only_subscriptions_are_published(desk: Desk):
+    from penstock.plan.passthrough import PassThroughPlan
+    from penstock.spark.runtime import run as run_plan
+    from penstock.spark.schema import arrow_schema
+
+    stream = desk.stream(updates(0, seed=1))
+    flow = run_plan(PassThroughPlan.checked(arrow_schema(stream), key=("key",), slots=1), [stream])
+    with pytest.raises(BadOption, match="Subscriptions"):
+        ps.publish(flow, to="nats://127.0.0.1:1", name="x", checkpoint=str(desk.folder / "ck"))
