@@ -82,3 +82,10 @@ def test_what_the_table_lacks(tmp_path):
     keys = [{"Ada": 1, **given}[name] for name in ("Ada", "Grace", "Ada", "Edith")]
     assert found["orders with keys"]["customer_key"].to_pylist() == keys
     assert found["customers without an order"]["customer"].to_pylist() == ["Barbara"]
+
+
+@pytest.mark.spark
+def test_keep_a_view(tmp_path, capsys):
+    rows = runpy.run_path(str(ROOT / "examples" / "keep_a_view.py"))["main"](tmp_path)
+    assert rows == [{"region": "south", "orders": 4, "total": 65}]
+    assert "without {'orders': 1, 'customers': 1}" in capsys.readouterr().out
