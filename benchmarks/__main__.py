@@ -21,10 +21,11 @@ from benchmarks import (
     runtime,
     standing,
     streams,
+    subscriptions,
     views,
 )
 
-ALL = (runtime, join_table, join_table_curves, standing, views)
+ALL = (runtime, join_table, join_table_curves, standing, subscriptions, views)
 RESULTS = Path(__file__).resolve().parent / "results"
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
