@@ -17,7 +17,7 @@ from matplotlib.figure import Figure as Canvas
 
 from papers.claims import Claim
 from papers.figure import Figure, Say
-from papers.subscriptions.network import Interest, Load, Network, multicast, unicast
+from papers.subscriptions.network import FAN_OUT, Interest, Load, Network, multicast, unicast
 from papers.subscriptions.workload import BOTH, I64, Subscriptions, Walk, engine_of, messages_of
 from penstock.broker.delivery import Unicast
 from penstock.kernels.subscriptions import mar
@@ -260,7 +260,11 @@ def claims_quotes(points: Sequence[Point]) -> Sequence[Claim]:
             cn[-1] > 10 * s_cn[-1],
         ),
         Claim(
-            "figure5.10", "S-CN: most messages that leave a node for an update", "at most 10", str(stress), stress <= 10
+            "figure5.10",
+            "S-CN: most messages that leave a node for an update",
+            "at most 10",
+            f"{stress}, with a fan-out of {FAN_OUT}",
+            stress <= 10,
         ),
         _over_cells("figure5.10", points),
     ]
