@@ -69,7 +69,8 @@ class Service:
         self._planner = _planner(plan)
         # Rates are watched for every planner, since the next look is a moment away for all of them.
         self._rates = Online(memory=_MEMORY)
-        self._seen: dict[str, set[str]] = {name: set() for name in self._tables}
+        # What waits when the view is opened came at times that nobody knows: it is no part of any rate.
+        self._seen = {name: {entry.name for entry in maintainer.waiting(name)} for name in self._tables}
         self._began = time.monotonic()
         self._lock = threading.RLock()
         self._stop = threading.Event()

@@ -1,0 +1,62 @@
+"""Which rows a table holds, against counting them one by one."""
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.spark.views.delta import SIGN
+from penstock.spark.views.lookup import first_rows, held_counts, held_rows, netted_parts
+from penstock.spark.views.store import File, TableVersion
+from penstock.testing import bag
+
+SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.string())])
+rows = st.tuples(st.one_of(st.none(), st.integers(0, 3)), st.one_of(st.none(), st.sampled_from("ab")))
+
+
+def arrow(found):
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in found], SCHEMA)
+
+
+def write(path, found, signs=None):
+    table = arrow(found)
+    if signs is not None:
+        table = table.append_column(SIGN, pa.array(signs, pa.int8()))
+    pq.write_table(table, path)
+    return File.of(path)
+
+
+@settings(max_examples=30)
+@given(st.lists(rows, max_size=8), st.lists(rows, max_size=5), st.data(), st.lists(rows, max_size=4, unique=True))
+def test_a_table_holds_what_entered_and_did_not_leave(base, entered, data, asked):
+    have = Counter(base) + Counter(entered)
+    left = data.draw(st.lists(st.sampled_from(sorted(have.elements(), key=str)), max_size=4)) if have else []
+    have.subtract(left)
+    # What leaves was there: counts below nothing never come about.
+    left = [row for row in left if have[row] >= 0]
+    have = Counter(base) + Counter(entered) - Counter(left)
+    with tempfile.TemporaryDirectory() as folder:
+        signs = [1] * len(entered) + [-1] * len(left)
+        version = TableVersion(
+            (write(Path(folder) / "base.parquet", base),),
+            (write(Path(folder) / "part.parquet", [*entered, *left], signs),),
+        )
+        if asked:
+            assert held_counts(version, arrow(asked)).tolist() == [have[row] for row in asked]
+        keys = sorted({row[0] for row in asked if row[0] is not None})
+        if keys:
+            found = held_rows(version, pa.table({"k": pa.array(keys, pa.int64())}), SCHEMA)
+            assert bag(found) == bag(arrow(row for row in have.elements() if row[0] in keys))
+        one = netted_parts([*version.parts, *version.parts[:0]], SCHEMA) if entered or left else None
+        if one is not None:
+            sums = Counter(entered)
+            sums.subtract(left)
+            got = Counter()
+            for row in one.to_pylist():
+                got[row["k"], row["x"]] += row[SIGN]
+            assert {row: n for row, n in got.items() if n} == {row: n for row, n in sums.items() if n}
+        assert set(bag(first_rows(version, SCHEMA, 3))) <= set(bag(arrow(base)))
