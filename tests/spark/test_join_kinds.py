@@ -10,11 +10,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
 from penstock.testing import assert_same_rows
-from tests.spark.conftest import Desk
+from tests.spark.conftest import Desk, assert_is_join
 
 pytestmark = pytest.mark.spark
 
@@ -134,3 +135,20 @@ def test_a_predicate_that_raises_stops_the_query_and_says_for_which_rows(desk: D
     flow = ps.join_table(desk.stream(stream), shops, on=ps.where(alike, on="name"), memory="64MB")
     with pytest.raises(ps.errors.PredicateFailed, match="ValueError: a broken name"):
         desk.run(flow)
+
+
+def test_results_come_in_the_order_of_a_column(desk: Desk):
+    rng = np.random.default_rng(4)
+    stream = pa.table({"k": rng.integers(0, 50, 3_000), "at": rng.permutation(3_000)})
+    rows = pa.table({"k": np.arange(60) % 50, "x": np.arange(60)})
+    flow = ps.join_table(desk.stream(stream), desk.table(rows, key="k"), on="k", memory="32MB", order_by="at")
+    assert_is_join(desk.run(flow), stream, rows, ["k"], ["k"])
+    files = sorted((desk.folder / "out").glob("*.parquet"))
+    assert len(files) == 6  # of two slots and three micro-batches
+    for file in files:
+        at = pq.read_table(file)["at"].to_numpy()
+        assert (np.diff(at) >= 0).all()
+    with pytest.raises(ps.errors.BadOption, match="exclude each other"):
+        ps.join_table(
+            desk.stream(stream), desk.table(rows, key="k"), on="k", memory="32MB", order_by="at", division="pages"
+        )

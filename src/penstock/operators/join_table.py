@@ -8,6 +8,7 @@ from penstock.errors import BadOption
 from penstock.kernels.mesh.condition import Condition
 from penstock.kernels.mesh.meshjoin import How
 from penstock.plan.following import FollowingJoinPlan
+from penstock.plan.in_order import OrderedJoinPlan
 from penstock.plan.join_table import Division, JoinTablePlan
 from penstock.plan.shedding import SheddingJoinPlan
 from penstock.spark.runtime import run
@@ -36,6 +37,7 @@ def join_table(
     seed: int = 0,
     follow: bool = False,
     patience: int = 0,
+    order_by: str | None = None,
 ) -> Flow:
     """Join a stream with a table that need not fit in memory, exactly.
 
@@ -65,6 +67,7 @@ def join_table(
             newest when it begins (of a Delta or Iceberg table: when the one before it ended), and no row with two.
         patience: for how many further micro-batches a row without partner waits for a version that has it; Delta and
             Iceberg tables, with `follow`.
+        order_by: a column of the stream: in each slot, the results of a micro-batch come in its order.
 
     Example::
 
@@ -89,6 +92,8 @@ def join_table(
             why="A table that does not change will not have the partner later either.",
             do="Give follow=True as well.",
         )
+    if order_by is not None and (follow or shed is not None):
+        raise BadOption("order_by is for joins without shed and follow.", do="Leave one of them out.")
     if follow and shed is not None:
         raise BadOption(
             "shed and follow exclude each other.",
@@ -103,9 +108,11 @@ def join_table(
         memory=memory,
         slots=shuffle_partitions(stream.sparkSession) if slots is None else slots,
         division=division,
-        rows_decide=shed is not None or follow,
+        rows_decide=shed is not None or follow or order_by is not None,
         pages_per_step=pages_per_step,
     )
+    if order_by is not None:
+        plan = OrderedJoinPlan.of(plan, order_by=order_by)
     if follow:
         plan = FollowingJoinPlan.of(plan, patience=patience)
     if shed is not None:

@@ -1,0 +1,55 @@
+"""The plan of a `join_table` whose results come in the order of the stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from penstock.errors import BadOption, UnknownColumn
+from penstock.kernels.mesh.in_order import SORT_SHARE, OrderedMeshJoin
+from penstock.plan.join_table import JoinTablePlan
+from penstock.tables.keys import hash_range
+
+
+@dataclass(frozen=True)
+class OrderedJoinPlan(JoinTablePlan):
+    """Join of a stream with a table; in each slot, the results of a micro-batch come by a column of the stream."""
+
+    order_by: str = field(kw_only=True)
+
+    @classmethod
+    def of(cls, plan: JoinTablePlan, *, order_by: str) -> OrderedJoinPlan:
+        """The same join in order, or why it cannot be."""
+        if order_by not in plan.stream.names:
+            raise UnknownColumn.among(order_by, plan.stream.names, "The stream")
+        if plan.division == "pages" or plan.pages_per_step is not None:
+            other = 'division="pages"' if plan.division == "pages" else "pages_per_step"
+            raise BadOption(
+                f"order_by and {other} exclude each other.",
+                why="All results of a row must be in one slot and in one micro-batch to come in order.",
+                do="Leave it out.",
+            )
+        made = cls(**{each.name: getattr(plan, each.name) for each in fields(JoinTablePlan)}, order_by=order_by)
+        for fault in made._memory_faults():
+            raise fault
+        return made
+
+    @property
+    def least_memory(self) -> int:
+        """As the join, and a quarter for sorting."""
+        return super().least_memory * SORT_SHARE // (SORT_SHARE - 1) + self.slots
+
+    def make(self, slot: int) -> OrderedMeshJoin:
+        """The kernel of a slot."""
+        return OrderedMeshJoin(
+            self.stream,
+            self.table,
+            on=self.condition.slot(hash_range(slot, self.slots)),
+            order_by=self.order_by,
+            how=self.how,
+            budget=self.memory // self.slots,
+            pages=self.pages(slot),
+        )
+
+    def explain(self) -> str:
+        """As the join, and its order."""
+        return f"{super().explain()}\n  order    by {self.order_by!r}, in each slot and micro-batch"
