@@ -46,14 +46,14 @@ class Setting:
 
     scale: float = 1.0
     seconds: float = 300.0
-    partsupp_rate: int = 200
-    supplier_rate: int = 200
-    reads_every: float = 20.0
+    partsupp_rate: int = 400
+    supplier_rate: int = 800
+    reads_every: float = 30.0
     #: The promise, as a multiple of the least that is possible on this machine.
     slack: float = 1.5
 
 
-QUICK = Setting(scale=0.05, seconds=30.0, partsupp_rate=100, supplier_rate=20, reads_every=10.0)
+QUICK = Setting(scale=0.05, seconds=30.0, partsupp_rate=400, supplier_rate=400, reads_every=15.0)
 
 
 @dataclass
@@ -76,7 +76,8 @@ class Arrivals:
         self.count += 1
         for name, rate in (("partsupp", self.setting.partsupp_rate), ("supplier", self.setting.supplier_rate)):
             rows = self.tables[name]
-            some = rows.take(np.sort(self._rng.choice(rows.num_rows, max(1, int(rate * seconds)), replace=False)))
+            count = min(rows.num_rows, max(1, int(rate * seconds)))
+            some = rows.take(np.sort(self._rng.choice(rows.num_rows, count, replace=False)))
             column = "ps_supplycost" if name == "partsupp" else "s_nationkey"
             place = some.schema.get_field_index(column)
             drawn = self._rng.integers(100, 100_000, some.num_rows) if name == "partsupp" else None

@@ -84,6 +84,21 @@ def test_what_a_crash_left_is_swept_away(store, tmp_path):
     again.close()
 
 
+def test_what_is_set_aside_is_there_once(store, tmp_path):
+    version(store, 0)
+    aside = store.place / "aside" / "t"
+    store.write_aside("t", ROWS, 1)
+    store.write_aside("t", ROWS, 1)  # the step failed, and was done again
+    assert len(list(aside.iterdir())) == 1
+    version(store, 1)
+    store.write_aside("t", ROWS, 2)
+    store.close()  # killed before the version was there
+    again = Store(tmp_path / "view")
+    again.open({"query": "q"})
+    assert [path.name.split("-")[1] for path in aside.iterdir()] == [f"{1:012d}"]
+    again.close()
+
+
 def test_a_missing_or_changed_file_is_named(store, tmp_path):
     made = version(store, 0)
     store.close()

@@ -117,7 +117,7 @@ class Maintainer:
         version = now.version + 1
         net = self._net(table, self._logs[table].read(entries))
         if net.aside.num_rows:
-            self._store.write_part(table, net.aside, version, kind="aside")
+            self._store.write_aside(table, net.aside, version)
         part, state, mended = None, now.state, False
         if net.added.num_rows or net.removed.num_rows:
             part = self._store.write_part(table, signed(net), version)

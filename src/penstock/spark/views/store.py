@@ -185,6 +185,7 @@ class Store:
             for file in last.files():
                 file.check()
             self.sweep(last)
+        self._forget_aside(last.version if last is not None else -1)
         return last
 
     def close(self) -> None:
@@ -285,6 +286,17 @@ class Store:
                     path.unlink(missing_ok=True)
 
     # -- files -------------------------------------------------------------------------------------------------
+
+    def write_aside(self, table: str, rows: pa.Table, version: int) -> None:
+        """Changes that are set aside by the step that makes a version."""
+        self._forget_aside(version - 1)
+        self.write_part(table, rows, version, kind="aside")
+
+    def _forget_aside(self, last: int) -> None:
+        """Remove what was set aside by steps that never became a version: they are, or will be, done again."""
+        for path in (self.place / "aside").glob("*/part-*.parquet"):
+            if int(path.name.split("-")[1]) > last:
+                path.unlink(missing_ok=True)
 
     def write_part(self, table: str, rows: pa.Table, version: int, kind: str = "tables") -> File:
         """Rows of a table as a new file, durable before it is named."""
