@@ -29,14 +29,14 @@ def test_every_way_of_delivery_tells_each_change_once(agg, way):
     ranges = list(world.ranges())
     x1, x2 = np.array(ranges).T.copy()
     adapt(cells, x1, x2, 6)
-    gateways = [Gateway(world.kind, cells, relaxed=way == "CN") for _ in range(3)]
+    gateways = [Gateway(world.kind, cells) for _ in range(3)]
     subscribers = [gateways[n % 3].subscriber(*ends) for n, ends in enumerate(ranges)]
     for n, gateway in enumerate(gateways):
         gateway.let_in(subscribers[n::3])
     answers = Answers(world.kind)
     answers.add(len(ranges))
     for _ in range(4):
-        rows = world.message_kind.rows(world.batch(60))
+        rows = world.kind.rows(world.batch(60))
         if way == "S-UN":
             server = Unicast(["a", "b", "c"], np.arange(len(ranges)) % 3, x1, x2)
             for parcel in server.parcels(rows):

@@ -40,12 +40,7 @@ class World:
         columns = Columns(x="x", y=y, key=("key",), order="at", deleted="gone")
         agg = "sum" if self.relaxed else self.agg
         self.host = Host(lambda: RangeSubscriptions(SCHEMA, columns, agg, memory=16 << 20))
-        self.kind = Kind(self.agg, pa.int64(), pa.int64() if y else pa.int8())
-
-    @property
-    def message_kind(self) -> Kind:
-        """How the messages are laid out."""
-        return Kind("sum", pa.int64(), pa.int64()) if self.relaxed else self.kind
+        self.kind = Kind(self.agg, pa.int64(), pa.int64() if y else pa.int8(), self.relaxed)
 
     def batch(self, count: int) -> pa.Table:
         """The messages of some updates."""

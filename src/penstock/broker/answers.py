@@ -93,13 +93,9 @@ class Total:
 
 @dataclass
 class Answers:
-    """The state of subscriptions from which an aggregate's answer follows.
-
-    With `relaxed`, extremes too are told of every value that comes and goes, and keep them all: delivery by CN.
-    """
+    """The state of subscriptions from which an aggregate's answer follows."""
 
     kind: Kind
-    relaxed: bool = False
     _known: list[Any] = field(default_factory=list)
 
     def add(self, count: int) -> None:
@@ -108,20 +104,16 @@ class Answers:
 
     def take(self, numbers: list[int]) -> Answers:
         """Those with these numbers, to live elsewhere."""
-        return Answers(self.kind, self.relaxed, [self._known[number] for number in numbers])
+        return Answers(self.kind, [self._known[number] for number in numbers])
 
     def extend(self, other: Answers) -> None:
         """Take in those of another."""
         self._known += other._known
 
     def _nothing(self) -> Any:
-        if self._says_all:
+        if self.kind.says_all:
             return None
         return Total() if self.kind.agg in ("count", "sum", "avg") else Counter()
-
-    @property
-    def _says_all(self) -> bool:
-        return self.kind.agg in EXTREMES and not self.relaxed
 
     def set(self, number: int, value: Any) -> None:
         """What is known of a subscription, as it was read elsewhere: the answer; for SUM and AVG (count, sum)."""
@@ -136,7 +128,7 @@ class Answers:
     def apply(self, number: int, row: I64) -> tuple[bool, Any]:
         """Whether a message changes the answer of a subscription that it concerns, and the answer."""
         flags = int(row[FLAGS])
-        if self._says_all:
+        if self.kind.says_all:
             now = int(row[VALUE]) if flags & HAS_VALUE else None
             changed = now != self._known[number]
             self._known[number] = now
@@ -161,7 +153,7 @@ class Answers:
     def answer(self, number: int) -> Any:
         """The answer of a subscription as its state has it: a code for extremes, a value otherwise."""
         known = self._known[number]
-        if self._says_all:
+        if self.kind.says_all:
             return known
         agg = self.kind.agg
         if agg == "count":

@@ -107,8 +107,12 @@ class Room:
         rows = rows[rows[:, SEQ] > self.last]
         if not len(rows):
             return 0
+        return self.apply(rows, pairs_of(rows, self.x1, self.x2))
+
+    def apply(self, rows: I64, pairs: I64) -> int:
+        """Apply messages to the subscribers they concern, given as (message, subscriber)."""
         pushed = 0
-        for m, s in pairs_of(rows, self.x1, self.x2).tolist():
+        for m, s in pairs.tolist():
             changed, now = self.answers.apply(s, rows[m])
             if changed:
                 self.subscribers[s].push(Change(int(rows[m, SEQ]), self.answers.value_of(now)))
@@ -125,14 +129,11 @@ class Gateway:
         `test_every_way_of_delivery_tells_each_change_once`.
     State and cost
         16 bytes and a few Python objects a subscriber; a message costs a comparison for each subscriber of its cell.
-
-    With `relaxed` it takes the messages of CN, and keeps all values of every range.
     """
 
-    def __init__(self, kind: Kind, cells: CellMap | None = None, *, relaxed: bool = False) -> None:
+    def __init__(self, kind: Kind, cells: CellMap | None = None) -> None:
         self.kind = kind
         self.cells = cells or CellMap()
-        self.relaxed = relaxed
         self.rooms: dict[Place, Room] = {}
         #: Changes pushed to subscribers.
         self.pushed = 0
@@ -152,7 +153,7 @@ class Gateway:
 
     def answers(self, count: int) -> Answers:
         """What is known of subscriptions over an empty table."""
-        known = Answers(self.kind, self.relaxed)
+        known = Answers(self.kind)
         known.add(count)
         return known
 

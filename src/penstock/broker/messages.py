@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +27,20 @@ _MAGIC = b"PSF1"
 
 @dataclass(frozen=True)
 class Kind:
-    """What is subscribed to: the aggregate, and the types behind the codes."""
+    """What is subscribed to: the aggregate, and the types behind the codes.
+
+    With `relaxed`, extremes too are told of every value that comes and goes: delivery by CN.
+    """
 
     agg: str
     x: pa.DataType
     y: pa.DataType
+    relaxed: bool = False
+
+    @property
+    def says_all(self) -> bool:
+        """Whether a message has the new answer; otherwise it has what came and what went."""
+        return self.agg in EXTREMES and not self.relaxed
 
     def code(self, value: object) -> int:
         """The code of a bound of a range."""
@@ -45,7 +54,7 @@ class Kind:
         out = np.zeros((messages.num_rows, WIDTH), np.int64)
         out[:, SEQ] = messages.column("seq").to_numpy()
         named = {INNER_LEFT: "inner_left", INNER_RIGHT: "inner_right", LEFT: "outer_left", RIGHT: "outer_right"}
-        named |= {VALUE: "value"} if self.agg in EXTREMES else {VALUE: "added", OTHER: "removed"}
+        named |= {VALUE: "value"} if self.says_all else {VALUE: "added", OTHER: "removed"}
         flags = {VALUE: HAS_VALUE, OTHER: HAS_OTHER, LEFT: HAS_LEFT, RIGHT: HAS_RIGHT}
         for place, name in named.items():
             codes, able = encode(messages.column(name).combine_chunks())
@@ -58,14 +67,14 @@ class Kind:
         """A value of y as people have it."""
         return decode(np.array([code]), self.y)[0].as_py() if there else None
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, Any]:
         """As it is told to gateways."""
-        return {"agg": self.agg, "x": _text(self.x), "y": _text(self.y)}
+        return {"agg": self.agg, "x": _text(self.x), "y": _text(self.y), "relaxed": self.relaxed}
 
     @classmethod
-    def from_json(cls, said: dict[str, str]) -> Kind:
+    def from_json(cls, said: dict[str, Any]) -> Kind:
         """What `to_json` wrote."""
-        return cls(said["agg"], _type(said["x"]), _type(said["y"]))
+        return cls(said["agg"], _type(said["x"]), _type(said["y"]), said["relaxed"])
 
 
 def _text(kind: pa.DataType) -> str:

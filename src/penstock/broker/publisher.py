@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,7 +61,7 @@ class Publisher:
         self._client: Client | None = None
         self._stream: JetStreamContext
         self._bucket: KeyValue
-        self._last: dict[tuple[str, int], int] = {}
+        self._last: dict[tuple[str, str], int] = {}
         self._crowds: dict[str, tuple[int, I64]] = {}
         self._crowds_moved = False
         self._gone = asyncio.Event()
@@ -168,13 +168,11 @@ class Publisher:
             self._client = None
 
     async def _publish(self, batch: int, messages: pa.Table, partition_by: Sequence[str]) -> None:
-        delivery = ByCell(self.cells)
         acks: list[asyncio.Future[PubAck]] = []
         for partition, rows in _by_partition(messages, partition_by, self.kind):
-            for parcel in delivery.parcels(rows):
-                last = await self._last_of(partition, parcel.cell)
-                new = parcel.rows[parcel.rows[:, SEQ] > last]
-                path = self.cells.paths[parcel.cell]
+            for path, received in self._parcels(partition, rows):
+                last = await self._last_of(partition, path)
+                new = received[received[:, SEQ] > last]
                 for start in range(0, len(new), _FRAME_ROWS):
                     frame = Frame(last, new[start : start + _FRAME_ROWS])
                     last = int(frame.rows[-1, SEQ])
@@ -185,7 +183,7 @@ class Publisher:
                             headers={"Nats-Msg-Id": f"{batch}.{partition}.{path}.{start}.{frame.after}"},
                         )
                     )
-                self._last[partition, parcel.cell] = last
+                self._last[partition, path] = last
         if acks:
             await self._acknowledged(acks)
         self.frames += len(acks)
@@ -201,25 +199,33 @@ class Publisher:
             raise BrokerUnreachable("The broker went away before it had stored everything.")
         await stored
 
-    async def _last_of(self, partition: str, cell: int) -> int:
+    def _parcels(self, partition: str, rows: I64) -> Iterator[tuple[str, I64]]:
+        """Where messages go: the last part of a subject, and the rows."""
+        for parcel in ByCell(self.cells).parcels(rows):
+            yield self.cells.paths[parcel.cell], parcel.rows
+
+    def _lineage(self, path: str) -> list[str]:
+        """A cell, and those it was split off, nearest first."""
+        return [path[:end] for end in range(len(path), 0, -1)]
+
+    async def _last_of(self, partition: str, path: str) -> int:
         """The last message of a cell that the broker has, or of the nearest one it was split off."""
         from nats.js.errors import NotFoundError
 
-        if (partition, cell) not in self._last:
+        if (partition, path) not in self._last:
             found = -1
-            for older in reversed(self.cells.lineage(cell)):
-                if older != cell and (partition, older) in self._last:
+            for older in self._lineage(path):
+                if older != path and (partition, older) in self._last:
                     found = self._last[partition, older]
                     break
                 try:
-                    path = subject(self.name, partition, self.cells.paths[older])
-                    stored = await self._stream.get_last_msg(stream_of(self.name), path)
+                    stored = await self._stream.get_last_msg(stream_of(self.name), subject(self.name, partition, older))
                     found = int(Frame.from_bytes(stored.data or b"").rows[-1, SEQ])
                     break
                 except NotFoundError:
                     continue
-            self._last[partition, cell] = found
-        return self._last[partition, cell]
+            self._last[partition, path] = found
+        return self._last[partition, path]
 
     async def _hear_crowd(self, message: Msg) -> None:
         said = json.loads(message.data)

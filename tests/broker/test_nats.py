@@ -1,0 +1,216 @@
+"""Over a real broker: every change once, with gateways and brokers killed, cells that split, batches that repeat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.broker.gateway import Subscriber
+from penstock.broker.messages import Frame, Kind
+from penstock.broker.publisher import Publisher
+from penstock.broker.receiver import NatsGateway
+from penstock.broker.server import NatsServer
+from penstock.broker.subjects import stream_of
+from penstock.broker.unicast import UnicastGateway, UnicastPublisher
+from penstock.errors import BadOption, BrokerUnreachable
+from tests.broker.world import World
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    with NatsServer() as running:
+        yield running
+
+
+async def heard(subscribers: list[Subscriber], want: list[list[object]], seconds: float = 10) -> list[list[object]]:
+    """What subscribers are told, once it is as much as they should be told, and a little later."""
+    got: list[list[object]] = [[] for _ in subscribers]
+    until = asyncio.get_running_loop().time() + seconds
+    late = False
+    while not late and asyncio.get_running_loop().time() < until:
+        late = sum(map(len, got)) >= sum(map(len, want))
+        await asyncio.sleep(0.1)
+        for mine, one in zip(got, subscribers, strict=True):
+            mine += [change.value for change in one.take()]
+    return got
+
+
+def test_every_change_is_told_once_while_cells_split_and_newcomers_come(server: NatsServer):
+    async def run() -> None:
+        world = World(seed=1)
+        publisher = Publisher(server.url, "split", world.kind, crowd=8)
+        await publisher.open()
+        gateways = [await NatsGateway(server.url, "split", f"g{n}").open() for n in range(2)]
+        ranges = list(world.ranges())
+        subscribers: list[Subscriber] = []
+        for batch in range(6):
+            share = ranges[batch::6]
+            for n, ends in enumerate(share):
+                subscribers.append(await gateways[n % 2].subscribe(*ends))
+            await publisher.publish(batch, world.batch(40))
+            if batch == 2:
+                await asyncio.sleep(0.5)  # gateways say where it is crowded; the next batch finds split cells
+        asked = [ends for batch in range(6) for ends in ranges[batch::6]]
+        want = [world.answers(*ends) for ends in asked]
+        assert await heard(subscribers, want) == want
+        assert len(publisher.cells.unsplit) > 3
+        assert len({place for g in gateways for place in g.desk.rooms}) > 3
+        for each in (*gateways, publisher):
+            await each.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("way", ["S-CN", "CN", "S-UN"])
+def test_each_way_of_delivery_tells_every_change_once_over_the_broker(server: NatsServer, way: str):
+    async def run() -> None:
+        world = World(seed=6, relaxed=way == "CN")
+        publish, receive = (UnicastPublisher, UnicastGateway) if way == "S-UN" else (Publisher, NatsGateway)
+        publisher = publish(server.url, f"way-{way}", world.kind, crowd=10)
+        await publisher.open()
+        gateways = [await receive(server.url, f"way-{way}", f"g{n}").open() for n in range(3)]
+        ranges = list(world.ranges())
+        subscribers: list[Subscriber] = []
+        for n, gateway in enumerate(gateways):
+            subscribers += await gateway.subscribe_all(ranges[n::3])
+        await asyncio.sleep(0.3)
+        for batch in range(3):
+            await publisher.publish(batch, world.batch(50))
+        want = [world.answers(*ends) for n in range(3) for ends in ranges[n::3]]
+        assert await heard(subscribers, want) == want
+        for each in (*gateways, publisher):
+            await each.close()
+
+    asyncio.run(run())
+
+
+def test_a_gateway_that_was_killed_catches_up(server: NatsServer):
+    async def run() -> None:
+        world = World(seed=2)
+        publisher = Publisher(server.url, "killed", world.kind)
+        await publisher.open()
+        gateway = await NatsGateway(server.url, "killed", "g").open()
+        ranges = list(world.ranges(5))
+        subscribers = await gateway.subscribe_all(ranges)
+        await publisher.publish(0, world.batch(50))
+        await publisher._client.publish("killed._.r", b"not ours")
+        before = [world.answers(*ends) for ends in ranges]
+        told = await heard(subscribers, before)
+        assert told == before
+        assert gateway.refused >= 1, "what is no frame is counted, and left"
+        await gateway.close()
+        await publisher.publish(1, world.batch(50))
+        # Its subscribers come back to another one, each with what it knows last.
+        again = await NatsGateway(server.url, "killed", "g").open()
+        back = [
+            await again.subscribe(
+                *ends, after=one.after, **({"value": known[-1]} if known and known[-1] is not None and n % 2 else {})
+            )
+            for n, (ends, one, known) in enumerate(zip(ranges, subscribers, told, strict=True))
+        ]
+        await publisher.publish(2, world.batch(50))
+        want = [world.answers(*ends)[len(known) :] for ends, known in zip(ranges, told, strict=True)]
+        assert await heard(back, want) == want
+        for each in (again, publisher):
+            await each.close()
+
+    asyncio.run(run())
+
+
+def test_a_batch_that_comes_again_is_published_once(server: NatsServer):
+    async def run() -> None:
+        world = World(seed=3)
+        batches = [world.batch(30), world.batch(30)]
+        for first in (True, False):
+            publisher = Publisher(server.url, "again", world.kind)
+            await publisher.open()
+            for number, messages in enumerate(batches):
+                # As after a crash in the middle of the second batch: half of it is there already.
+                part = messages.slice(0, messages.num_rows // 2) if first and number == 1 else messages
+                await publisher.publish(number, part)
+            stored = await publisher._stream.stream_info(stream_of("again"))
+            frames = [
+                Frame.from_bytes((await publisher._stream.get_msg(stream_of("again"), seq)).data)
+                for seq in range(1, stored.state.messages + 1)
+            ]
+            await publisher.close()
+        numbers = [int(row[0]) for frame in frames for row in frame.rows]
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) == sum(messages.num_rows for messages in batches)
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_is_down_is_waited_for_and_nothing_is_lost(tmp_path):
+    async def run() -> None:
+        broker = NatsServer(tmp_path).start()
+        world = World(seed=4)
+        publisher = Publisher(broker.url, "down", world.kind)
+        await publisher.open()
+        gateway = await NatsGateway(broker.url, "down", "g").open()
+        ranges = list(world.ranges(5))
+        subscribers = await gateway.subscribe_all(ranges)
+        await publisher.publish(0, world.batch(40))
+        broker.kill()
+        said: list[str] = []
+        waiting = asyncio.create_task(publisher.publish(1, world.batch(40), waiting=said.append))
+        while not said:
+            await asyncio.sleep(0.05)
+        assert not waiting.done()
+        assert "does not answer" in said[0]
+        assert "Batch 1" in said[0]
+        broker.start()
+        await waiting
+        await publisher.publish(2, world.batch(40))
+        want = [world.answers(*ends) for ends in ranges]
+        assert await heard(subscribers, want) == want
+        broker.kill()
+        with pytest.raises(BrokerUnreachable, match="same checkpoint"):
+            await publisher.publish(3, world.batch(5), stopping=lambda: True)
+        await publisher.close()
+        await gateway.close()
+        broker.stop()
+
+    asyncio.run(run())
+
+
+def test_what_the_broker_no_longer_has_is_to_be_read_again(server: NatsServer):
+    async def run() -> None:
+        world = World(seed=5)
+        publisher = Publisher(server.url, "cut", world.kind)
+        await publisher.open()
+        for batch in range(3):
+            await publisher.publish(batch, world.batch(30))
+        await publisher._stream.purge_stream(stream_of("cut"), keep=1)
+        gateway = await NatsGateway(server.url, "cut", "g").open()
+        newcomer = await gateway.subscribe(0, 20)
+        assert [change.reread for change in newcomer.take()] == [True]
+        last = max(world.states)
+        informed = await gateway.subscribe(0, 4, after=last, value=(world.answers(0, 4) or [None])[-1])
+        known = len(world.answers(0, 4))
+        await publisher.publish(3, world.batch(60))
+        want = [world.answers(0, 4)[known:]]
+        assert want[0]
+        assert await heard([informed], want) == want
+        await gateway.close()
+        await publisher.close()
+
+    asyncio.run(run())
+
+
+def test_a_name_that_is_taken_by_another_kind_is_refused(server: NatsServer):
+    async def run() -> None:
+        kind = World().kind
+        first = Publisher(server.url, "taken", kind)
+        await first.open()
+        await first.close()
+        with pytest.raises(BadOption, match="another kind"):
+            await Publisher(server.url, "taken", Kind("max", kind.x, kind.y)).open()
+        with pytest.raises(BrokerUnreachable, match="Nobody publishes"):
+            await NatsGateway(server.url, "nobody", "g").open(patience=0.2)
+
+    asyncio.run(run())
