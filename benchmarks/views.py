@@ -53,7 +53,7 @@ class Setting:
     slack: float = 1.5
 
 
-QUICK = Setting(scale=0.05, seconds=30.0, partsupp_rate=400, supplier_rate=400, reads_every=15.0)
+QUICK = Setting(scale=0.05, seconds=15.0, partsupp_rate=400, supplier_rate=400, reads_every=8.0)
 
 
 @dataclass
@@ -141,7 +141,7 @@ class Bench:
         return ps.View(SQL, tables=tables, at=place / "view", answer_within=within, planner=planner, spark=self.spark)
 
     def _run(self, turn: Turn, name: str, planner: str, keep: Keeper) -> list[Sample]:
-        seconds = self.setting.seconds if not turn.warming else min(self.setting.seconds, 10.0)
+        seconds = self.setting.seconds if not turn.warming else min(self.setting.seconds, 5.0)
         with scratch() as place:
             arrivals = Arrivals(place / "changes", self.tables, self.setting, seed=turn.round)
             # Each view must know its costs before the clock runs: a minute is promised while it learns them.
