@@ -37,6 +37,7 @@ def test_public_names():
         "select_join",
         "rows",
         "session",
+        "similar",
         "surrogate_keys",
         "table",
         "where",

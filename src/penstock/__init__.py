@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.plan.conditions import as_of as as_of
     from penstock.plan.conditions import band as band
     from penstock.plan.conditions import range as range  # noqa: A004
+    from penstock.plan.conditions import similar as similar
     from penstock.plan.conditions import where as where
     from penstock.plan.join_streams import heeb as heeb
     from penstock.plan.join_streams import landmark as landmark
@@ -66,6 +67,7 @@ __all__ = [
     "rows",
     "select_join",
     "session",
+    "similar",
     "surrogate_keys",
     "table",
     "where",
@@ -97,6 +99,7 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     "select_join": ("penstock.plan.standing_queries", "select_join"),
     "rows": ("penstock.plan.join_streams", "rows"),
     "session": ("penstock.spark.session", "session"),
+    "similar": ("penstock.plan.conditions", "similar"),
     "surrogate_keys": ("penstock.operators.surrogate_keys", "surrogate_keys"),
     "table": ("penstock.tables", "table"),
     "where": ("penstock.plan.conditions", "where"),

@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.kernels.mesh.as_of import AsOf
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.ordered import MOST_CANDIDATES, Band, Distance, Range, Where
+from penstock.kernels.mesh.similar import Similar
 
 
 def as_of(on: str | Sequence[str], *, time: str, since: str, until: str) -> AsOf:
@@ -42,6 +43,18 @@ def range(column: str) -> Range:  # noqa: A001
     'ip between first and last'
     """
     return Range(column)
+
+
+def similar(column: str, *, at_least: float, candidates: int | None = None) -> Similar:
+    """The stream's text is like the table's key: of their three-letter pieces, at least this part is in both.
+
+    Upper and lower case are alike. `candidates` is required: how many rows of a page of the table a row may share a
+    piece with; one that has more is set aside.
+
+    >>> similar("name", at_least=0.6, candidates=1000).describe(("name",))
+    'name alike name, at least 0.6'
+    """
+    return Similar(column, at_least, candidates)
 
 
 def where(

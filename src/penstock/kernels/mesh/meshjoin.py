@@ -338,7 +338,7 @@ class MeshJoin(Kernel):
         for row, error in organised.failed():
             fresh = self._window.flag(np.array([row]), FAILED)
             if self._counts_rows and len(fresh):
-                yield self._aside(self._window.take(fresh), f"the predicate raised {error}")
+                yield self._aside(self._window.take(fresh), error)
 
     def _slice_rows(self, page: Page) -> int:
         each = page.row_width + self._window.nbytes / max(self._window.rows, 1) + 16

@@ -266,7 +266,7 @@ class _Tried(Organised):
             try:
                 kept[here] = self._decided(keys, page_rows[here], window_rows[here])
             except Exception as error:
-                self._failed[int(row)] = f"{type(error).__name__}: {error}"
+                self._failed[int(row)] = f"the predicate raised {type(error).__name__}: {error}"
         return kept
 
     def _decided(self, keys: pa.RecordBatch, page_rows: I64, window_rows: I64) -> npt.NDArray[np.bool_]:
