@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import runpy
 import subprocess
@@ -89,3 +90,18 @@ def test_keep_a_view(tmp_path, capsys):
     rows = runpy.run_path(str(ROOT / "examples" / "keep_a_view.py"))["main"](tmp_path)
     assert rows == [{"region": "south", "orders": 4, "total": 65}]
     assert "without {'orders': 1, 'customers': 1}" in capsys.readouterr().out
+
+
+@pytest.mark.spark
+@pytest.mark.services
+@pytest.mark.filterwarnings("ignore:Rows on channel")
+def test_watch_minima(tmp_path):
+    example = runpy.run_path(str(ROOT / "examples" / "watch_minima.py"))
+    told = example["main"](tmp_path)
+    quotes = sorted(pq.read_table(tmp_path / "quotes").to_pylist(), key=lambda quote: quote["at"])
+    for name, (low, high) in example["PEOPLE"].items():
+        newest, answers = {}, [None]
+        for quote in quotes:
+            newest[quote["symbol"]] = quote
+            answers.append(min((q["per"] for q in newest.values() if low <= q["risk"] <= high), default=None))
+        assert told[name] == [now for was, now in itertools.pairwise(answers) if was != now]
