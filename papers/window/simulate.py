@@ -107,7 +107,7 @@ def _run(
             else:
                 scores[i] = draws[drawn % draws.size]
                 drawn += 1
-            if life <= 0:
+            if life < 0:
                 scores[i] = -1.0
         for pool in range(2 if fixed else 1):
             room = memory // 2 if fixed else memory

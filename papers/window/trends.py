@@ -118,7 +118,7 @@ def past_only(left: np.ndarray, right: np.ndarray, window: int, memory: int, war
         def score(row: tuple[int, int, int], t: int = t) -> tuple[float, int]:
             rest = row[2] + window - 1 - t
             worth = counts[1 - row[0]].get(row[1], 0) * (rest if life else 1)
-            return (-1.0 if rest <= 0 else float(worth), row[2])
+            return (-1.0 if rest < 0 else float(worth), row[2])
 
         if len(held) > memory:
             held.sort(key=score)
@@ -310,7 +310,7 @@ def claims_look_ahead(lines: Lines) -> list[Claim]:
     found = dict(zip(lines.at, lines.found["FlowExpect"], strict=True))
     last = found[max(found)]
     return [
-        Claim("figure3.20", "FlowExpect gains by looking 5 steps ahead, and no more by more", "“after that … unattractive”",
+        Claim("figure3.20", "FlowExpect gains by looking 5 steps ahead, and no more by more", "“indistinguishable”",
               ", ".join(f"{step:.0f}: {count:.0f}" for step, count in found.items()),
               found[5.0] >= found[1.0] and last <= 1.05 * found[5.0]),
     ]  # fmt: skip
