@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from papers.claims import save
 from papers.standing import FIGURES
 from papers.standing.lines import Curves
 from papers.standing.select_joins import _queries_claims
 
+QUICK = ("figure4_2", "figure4_9", "figure4_12", "figure4_17")
+MARKED = [pytest.param(f, marks=[] if f.name in QUICK else pytest.mark.slow, id=f.name) for f in FIGURES]
 
-@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+
+@pytest.mark.parametrize("figure", MARKED)
 def test_figure_runs_small(figure, tmp_path):
     outcome = figure.run(True, lambda text: None)
     claims = figure.claims(outcome)
     assert claims
     assert all(claim.holds is not False for claim in claims)
+    save(tmp_path / "claims.json", claims)
     figure.plot(outcome, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 

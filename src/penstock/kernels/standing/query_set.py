@@ -124,9 +124,10 @@ class QuerySet:
         yield from answers(strategy, index, ranges, self.alive, self.shape.own, rows, values)
 
     def prepare(self) -> None:
-        """Lay out whatever changed, so that it can be counted."""
-        for index in self._indexes.values():
-            for _ in index.parts():
+        """Lay out what the first strategy walks; what others walk is laid out when they are first asked."""
+        for direction in (LEFT, RIGHT):
+            index = self.index(direction, self.strategies[0])
+            for _ in index.parts() if index is not None else ():
                 pass
 
     @property
