@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import streams
+from benchmarks import postgres, streams
 from benchmarks.harness import Benchmark, Contestant, Ratio, Sample, Say, Turn
 from benchmarks.join_table import BROADCAST, PLAIN, PREPARED, Size, Work, _Discard
 from benchmarks.judge import Keys, orders
@@ -27,6 +28,7 @@ from penstock.tables.lmdb_index import LmdbIndex, build_index
 OURS = (BROADCAST, PLAIN, PREPARED)
 DUCKDB = "DuckDB, each batch"
 LMDB = "LMDB, index lookups, the same memory"
+POSTGRES = "PostgreSQL, index lookups, the same memory"
 BARE = "bare pass over the keys, all cores, no Spark"
 _PORTION = 65_536
 
@@ -66,7 +68,7 @@ def benchmarks(quick: bool) -> list[Benchmark]:
             "join_table/lookups",
             "the same join by DuckDB on every batch and by index lookups, and the machine's limit",
             lookups.contestants,
-            (Ratio(PREPARED, DUCKDB), Ratio(PREPARED, LMDB), Ratio(PREPARED, BARE)),
+            (Ratio(PREPARED, DUCKDB), Ratio(PREPARED, LMDB), Ratio(PREPARED, POSTGRES), Ratio(PREPARED, BARE)),
             (),
             lookups.setup,
         ),
@@ -96,13 +98,19 @@ class Lookups:
         self.size = size
         self._batches: list[pa.Table] = []
         self._index: LmdbIndex
+        self._server: Any = None
 
     @contextmanager
     def setup(self, say: Say) -> Iterator[None]:
         """The table, the index, and micro-batches at hand."""
-        with self.work.setup(say), streams.scratch() as place:
+        with self.work.setup(say), streams.scratch() as place, ExitStack() as stack:
+            plain = table(self.work.path, key=self.work.table.key)
             say("building the index")
-            self._index = build_index(table(self.work.path, key=self.work.table.key), place / "index.lmdb")
+            self._index = build_index(plain, place / "index.lmdb")
+            if postgres.programs() is not None:
+                say("loading PostgreSQL")
+                self._server = stack.enter_context(postgres.server(parse_size(self.size.memory)))
+                postgres.load(self._server, plain)
             say("drawing micro-batches")
             for number in range(3):
                 rows = streams.session().range(number * self.size.batch, (number + 1) * self.size.batch)
@@ -112,7 +120,26 @@ class Lookups:
     def contestants(self) -> list[Contestant]:
         """DuckDB, LMDB, the bare pass, and `join_table` itself."""
         ours = [one for one in self.work.contestants(_Discard) if one.name == PREPARED]
-        return [Contestant(DUCKDB, self._duckdb), Contestant(LMDB, self._lmdb), Contestant(BARE, self._bare), *ours]
+        missing = "" if self._server is not None else "PostgreSQL is not installed"
+        return [
+            Contestant(DUCKDB, self._duckdb),
+            Contestant(LMDB, self._lmdb),
+            Contestant(POSTGRES, self._postgres, missing),
+            Contestant(BARE, self._bare),
+            *ours,
+        ]
+
+    def _postgres(self, turn: Turn) -> list[Sample]:
+        assert self.work.prepared is not None
+        some, asked = self._some, self.work.prepared
+        return self._timed(
+            lambda batch: postgres.look_up(self._server, asked, batch.slice(0, some)[self.work.table.key]), some
+        )
+
+    @property
+    def _some(self) -> int:
+        """A tenth of a micro-batch: a cache that misses is slow."""
+        return self.size.batch // 10
 
     def _duckdb(self, turn: Turn) -> list[Sample]:
         # With the budget of the others, and twice as much as often as it runs out of that.
@@ -136,8 +163,7 @@ class Lookups:
     def _lmdb(self, turn: Turn) -> list[Sample]:
         index = self._index
         schema = self._batches[0].schema
-        # A tenth of a micro-batch: a cache that misses is slow.
-        some = self.size.batch // 10
+        some = self._some
         kernel = IndexNestedLoops(schema, index, on=index.key, budget=parse_size(self.size.memory) + beside_pool(index))
 
         def look_up(batch: pa.Table) -> int:
