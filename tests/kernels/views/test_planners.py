@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.views.costs import Linear, Stepwise
-from penstock.kernels.views.lgm import Follow, Instance, carry_out, opt_lgm
+from penstock.kernels.views.lgm import Follow, Instance, TooManyStates, carry_out, opt_lgm
 from penstock.kernels.views.naive import Naive
 from penstock.kernels.views.online import Online
 from penstock.kernels.views.planner import minimal_sets, within
@@ -133,10 +133,20 @@ def test_many_tables_are_served_by_some_of_the_minimal_sets():
 
 def test_marginal_costs_are_no_trap():
     """A table that fills the bound leaves ever less for the other, which the chapter's account goes on clearing."""
-    instance = Instance((Linear(0.032, 0.2), Linear(0.005, 2.58)), ((1, 1),) * 600, 1.5 * 2.58)
+    instance = Instance((Linear(0.032, 0.2), Linear(0.005, 2.58)), ((1, 1),) * 400, 1.5 * 2.58)
     best = opt_lgm(instance).cost
     assert carry_out(Online(), instance).cost > 1.3 * best
     assert carry_out(Online(marginal=True), instance).cost < 1.1 * best
+
+
+def test_a_plan_is_found_in_time_also_where_the_search_is_long(monkeypatch):
+    costs, steps = (Linear(0.032, 0.2), Linear(0.0003, 2.58)), 150
+    instance = Instance(costs, ((1, 1),) * steps, 1.2 * 2.58)
+    with pytest.raises(TooManyStates):
+        opt_lgm(instance, most=5)
+    monkeypatch.setattr("penstock.kernels.views.simulate._MOST", 5)
+    outcome = carry_out(Simulate(steps, (1.0, 1.0), steps=steps), instance)
+    assert outcome.cost < 1.1 * opt_lgm(instance).cost
 
 
 def test_online_sees_rates_as_they_are():

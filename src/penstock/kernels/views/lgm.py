@@ -84,7 +84,11 @@ class Plan:
     expanded: int
 
 
-def opt_lgm(instance: Instance, *, estimate: bool = True) -> Plan:
+class TooManyStates(Exception):
+    """A search went beyond the number of states it was allowed."""
+
+
+def opt_lgm(instance: Instance, *, estimate: bool = True, most: int | None = None) -> Plan:
     """The best lazy, greedy, minimal plan.
 
     Guarantees
@@ -92,8 +96,9 @@ def opt_lgm(instance: Instance, *, estimate: bool = True) -> Plan:
         kind (Theorem 1), and equal to it for linear costs (Theorem 2): `test_opt_lgm_against_the_best_plan`.
         No state is expanded twice (Theorem 4). Without `estimate` it is uniform search, which expands more states.
     State and cost
-        One entry for each state seen. With more than 12 tables the sets are some of the minimal ones
-        (`minimal_sets`), and the plan the best of those.
+        One entry for each state seen: T^n of them for n tables at worst, where the bound leaves one table little room
+        beside another, and the estimate does not know it. Beyond `most` expanded states it raises `TooManyStates`.
+        With more than 12 tables the sets are some of the minimal ones (`minimal_sets`), and the plan the best of those.
     """
     empty = (0,) * len(instance.costs)
     largest = _largest_batches(instance)
@@ -108,12 +113,17 @@ def opt_lgm(instance: Instance, *, estimate: bool = True) -> Plan:
     spent: dict[tuple[int, State], float] = {start: 0.0}
     came: dict[tuple[int, State], tuple[tuple[int, State], Tables]] = {}
     done: set[tuple[int, State]] = set()
-    queue = [(remaining(*start), 0, start)]
+    # Sums of the same costs in another order differ by a hair: promises that do are equal, and of equal ones the later
+    # step goes first, or a plateau of plans that are equally good would be searched as a whole.
+    hair = 1e-10 * max(remaining(*start), instance.bound)
+    queue = [(int(remaining(*start) / hair), 0, start)]
     while True:
         promised, _, node = heapq.heappop(queue)
         if node in done:
             continue
         done.add(node)
+        if most is not None and len(done) > most:
+            raise TooManyStates
         step, pending = node
         if step > instance.last:
             return Plan(_actions(came, node), spent[node], len(done) - 1)
@@ -129,9 +139,8 @@ def opt_lgm(instance: Instance, *, estimate: bool = True) -> Plan:
             if after not in done and price < spent.get(after, float("inf")):
                 spent[after] = price
                 came[after] = node, tables
-                # The bound of the rest never falls along a path but for rounding; later steps first among equals.
                 ahead = 0.0 if after[0] > instance.last else remaining(*after)
-                heapq.heappush(queue, (max(promised, price + ahead), -after[0], after))
+                heapq.heappush(queue, (max(promised, int((price + ahead) / hair)), -after[0], after))
 
 
 def _largest_batches(instance: Instance) -> list[int]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.kernels.views.costs import Cost
-from penstock.kernels.views.lgm import Instance, opt_lgm
+from penstock.kernels.views.lgm import Instance, TooManyStates, carry_out, opt_lgm
+from penstock.kernels.views.online import Online
 from penstock.kernels.views.planner import Planner, Situation, Tables, reduced, within
+
+#: States that the search for a plan may look at.
+_MOST = 20_000
 
 
 class Simulate(Planner):
@@ -22,6 +26,7 @@ class Simulate(Planner):
         `test_simulate_is_near_the_optimum`.
     State and cost
         The sets of one plan. It is made at the first question, and again when costs or rates have changed by a fifth.
+        Where OPT-LGM would look at more than 20,000 states the plan is what ONLINE does with the expected arrivals.
 
     Parameters
         rates: changes of each table that are expected in one unit of time; without them, those seen so far.
@@ -81,8 +86,12 @@ class Simulate(Planner):
         ends = [[int(rate * length * (step + 1)) for step in range(self._steps)] for rate in rates]
         columns = [[b - a for a, b in zip([0, *end], end, strict=False)] for end in ends]
         arrivals = tuple(zip(*columns, strict=True))
-        plan = opt_lgm(Instance(situation.costs, arrivals, situation.bound))
-        self._sets = tuple(action.tables for action in plan.actions)
+        instance = Instance(situation.costs, arrivals, situation.bound)
+        try:
+            actions = opt_lgm(instance, most=_MOST).actions
+        except TooManyStates:
+            actions = carry_out(Online(marginal=True), instance).actions
+        self._sets = tuple(action.tables for action in actions)
         self._next = 0
 
 
