@@ -26,16 +26,18 @@ from penstock.kernels.contract import (
     Metric,
 )
 from penstock.kernels.measure import fixed_width
+from penstock.kernels.window import notes
 from penstock.kernels.window.arrivals import Queue, Ready, cost_of, costs_of
 from penstock.kernels.window.chains import Cursor, Probes, probe
 from penstock.kernels.window.estimates import Given, KeyEstimates
 from penstock.kernels.window.evict import lowest, with_spare
 from penstock.kernels.window.ghosts import Ghosts
 from penstock.kernels.window.policy import Arrivals, Candidates, Policy, checked_scores
-from penstock.kernels.window.shape import ARCHIVE, LATE, NOTES, RESIDENCE, RESIDENCE_SCHEMA, Shape
+from penstock.kernels.window.reading import Reader
+from penstock.kernels.window.shape import ARCHIVE, LATE, RESIDENCE, RESIDENCE_SCHEMA, Shape
 from penstock.kernels.window.side import ENTRY, SideRows
 from penstock.kernels.window.windows import FAR, LEFT, RIGHT, Clock, Window
-from penstock.tables.keys import equal_keys, hash_keys, injective, joinable
+from penstock.tables.keys import equal_keys, injective, joinable
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -111,6 +113,7 @@ class WindowJoin(Kernel):
         seed: int = 0,
     ) -> None:
         self._shape, self._window, self._times, self._where = shape, window, times, where
+        self._reader = Reader(shape, window, times)
         self._policy = copy.deepcopy(policy)
         self._fixed, self._archive, self._slot, self._seed = fixed, archive, slot, seed
         self._given = probabilities
@@ -239,7 +242,7 @@ class WindowJoin(Kernel):
         self._produced, self._missed = said["produced"], said["missed"]
         self._share, self._owes = min(said["share"], self._room), said["owes"]
         for side in _SIDES:
-            self._sides[side].restore(said["sides"][side], chunks, partial(self._described, side))
+            self._sides[side].restore(said["sides"][side], chunks, partial(self._reader.described, side))
         if said["estimates"] and self._estimates:
             for side in _SIDES:
                 self._estimates[side].restore(said["estimates"][side], chunks)
@@ -281,14 +284,14 @@ class WindowJoin(Kernel):
             fits = costs_of(rows) <= self._gulp
             yield from self._aside(rows, fits, f"the row is larger than {self._gulp / 2:.0f} bytes")
             rows = rows if fits.all() else rows.filter(pa.array(fits))
-        times = self._times_of(side, rows)
+        times = self._reader.event_times(side, rows)
         if self._times is not None and self._window.timed and self._clock.watermark is not None:
             late = times < self._clock.watermark
             if late.any():
                 self._counts["rows_late"] += int(late.sum())
                 yield Emission(LATE[side], rows.filter(pa.array(late)))
                 rows, times = rows.filter(pa.array(~late)), times[~late]
-        return rows, self._hashes(side, rows), times
+        return rows, self._reader.hashes(side, rows), times
 
     def _aside(self, rows: pa.RecordBatch, good: Mask, reason: str) -> Iterator[Emission]:
         bad = np.flatnonzero(~good)
@@ -333,12 +336,12 @@ class WindowJoin(Kernel):
             numbers = self._clock.rows[side] - 1 - np.arange(len(moments))
             self._ghosts.follow(side, ready.hashes, moments, numbers, self._log)
             if self._archive:
-                yield self._archived(side, ready, None)
+                yield notes.arrived(self._shape, side, ready, self._slot, self._step, None)
 
     def _queue_scores(self, side: int, ready: Ready) -> F64:
         moments = self._window.moments(ready.times)
         numbers = np.full(len(moments), self._clock.rows[side])
-        rows = self._candidates(side, ready.hashes, moments, numbers, lambda: self._key_array(side, ready.rows))
+        rows = self._candidates(side, ready.hashes, moments, numbers, lambda: self._reader.keys(side, ready.rows))
         return checked_scores(self._policy, rows, self._salt())
 
     def _meet(self, queue: Queue) -> Iterator[Emission]:
@@ -361,11 +364,12 @@ class WindowJoin(Kernel):
         for side in _SIDES:
             self._learn(side, ready[side], had[side])
             numbers = np.arange(had[side], counts[side])
-            moments = self._moments(side, ready[side].times)
+            moments = self._reader.moments(ready[side].times)
             entered.append(moments)
             first.append(self._sides[side].admit(ready[side].rows, ready[side].hashes, moments, numbers)[0])
             if self._archive and len(numbers):
-                yield self._archived(side, ready[side], (numbers, before[side]))
+                places = (numbers, before[side])
+                yield notes.arrived(self._shape, side, ready[side], self._slot, self._step, places)
         self._note(queue.cost)
         for side in _SIDES:
             probes = Probes(ready[side].hashes, entered[side], before[side])
@@ -381,7 +385,7 @@ class WindowJoin(Kernel):
         timed = self._window.timed
         self._estimates[side].add(ready.hashes, float(self._clock.latest[side] if timed else self._clock.rows[side]))
         times = ready.times if timed else np.arange(first, first + len(ready.hashes))
-        self._policy.observe(Arrivals(side, times, first, lambda: self._key_array(side, ready.rows)))
+        self._policy.observe(Arrivals(side, times, first, lambda: self._reader.keys(side, ready.rows)))
 
     # -- meeting -----------------------------------------------------------------------------------------------
 
@@ -467,7 +471,7 @@ class WindowJoin(Kernel):
         for begin, end in _runs(rows.column("sizes")[alone[~missed]] / 8, self._slice / 2):
             yield from self._alone(side, rows.take(entries[~missed][begin:end]))
         if self._archive and missed.any():
-            yield self._residence(side, rows.column("numbers")[alone[missed]], "unsettled")
+            yield notes.left(side, rows.column("numbers")[alone[missed]], self._slot, self._step, "unsettled")
         rows.mark_met(entries)
 
     def _settle(self, came: float) -> Iterator[Emission]:
@@ -519,7 +523,7 @@ class WindowJoin(Kernel):
             self._ghosts.follow(side, candidates.hashes[early], gone_moments, candidates.numbers[early], self._log)
             self._policy.departed(side, candidates.age[early])
             if self._archive:
-                yield self._residence(side, candidates.numbers[early], "evicted")
+                yield notes.left(side, candidates.numbers[early], self._slot, self._step, "evicted")
         if gone.any():
             rows.keep(~gone, self._log)
 
@@ -552,7 +556,7 @@ class WindowJoin(Kernel):
             rows.column("hashes"),
             rows.column("moments"),
             rows.column("numbers"),
-            lambda: self._key_array(side, rows.take(entries, names)),
+            lambda: self._reader.keys(side, rows.take(entries, names)),
         )
 
     def _candidates(
@@ -573,54 +577,6 @@ class WindowJoin(Kernel):
         reach = self._window.reach(1 - side)
         furthest = FAR if not self._window.timed else int(moments.max(initial=-FAR)) - reach.low
         self._hidden[side] = max(self._hidden[side], min(furthest, FAR))
-
-    def _key_array(self, side: int, rows: pa.RecordBatch) -> pa.Array:
-        names = self._shape.keys[side]
-        if len(names) == 1:
-            return rows.column(names[0])
-        return pa.StructArray.from_arrays([rows.column(name) for name in names], list(names))
-
-    def _hashes(self, side: int, rows: pa.RecordBatch) -> U64:
-        return hash_keys([rows.column(name) for name in self._shape.keys[side]])
-
-    def _times_of(self, side: int, rows: pa.RecordBatch) -> I64:
-        if self._times is None:
-            return np.zeros(rows.num_rows, np.int64)
-        column = rows.column(self._times[side])
-        micro = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-        return micro.cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-
-    def _moments(self, side: int, times: I64) -> I64:
-        return self._window.moments(times) if self._window.timed else np.zeros(len(times), np.int64)
-
-    def _described(self, side: int, rows: pa.RecordBatch) -> tuple[U64, I64]:
-        return self._hashes(side, rows), self._moments(side, self._times_of(side, rows))
-
-    def _archived(self, side: int, ready: Ready, places: tuple[I64, I64] | None) -> Emission:
-        """Rows for the archive, with their numbers and how many of the other side were before them, or else shed."""
-        count, nothing = ready.rows.num_rows, pa.nulls(ready.rows.num_rows, pa.int64())
-        notes = {
-            "_time": pa.array(ready.times),
-            "_slot": pa.array(np.full(count, self._slot, np.int32)),
-            "_number": nothing if places is None else pa.array(places[0]),
-            "_before": nothing if places is None else pa.array(places[1]),
-            "_entered": pa.array(np.full(count, self._step)),
-            "_left": pa.array(np.full(count, -1)) if places is None else nothing,
-            "_reason": pa.array(["shed"] * count if places is None else [None] * count, pa.string()),
-        }
-        columns = [*ready.rows.columns, *(notes[name] for name in NOTES.names)]
-        return Emission(ARCHIVE[side], pa.RecordBatch.from_arrays(columns, schema=self._shape.archived(side)))
-
-    def _residence(self, side: int, numbers: I64, reason: str) -> Emission:
-        count = len(numbers)
-        columns = [
-            pa.array(np.full(count, side, np.int32)),
-            pa.array(np.full(count, self._slot, np.int32)),
-            pa.array(numbers),
-            pa.array(np.full(count, self._step)),
-            pa.array([reason] * count, pa.string()),
-        ]
-        return Emission(RESIDENCE, pa.RecordBatch.from_arrays(columns, schema=RESIDENCE_SCHEMA))
 
     def _salt(self) -> int:
         return (self._seed * 0x9E3779B97F4A7C15 + self._step * 0xD6E8FEB86659FD93 + 1) & 0x7FFFFFFFFFFFFFFF
