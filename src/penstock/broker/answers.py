@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -24,10 +25,11 @@ from penstock.broker.messages import (
     LEFT,
     OTHER,
     RIGHT,
+    SEQ,
     VALUE,
     Kind,
 )
-from penstock.kernels.subscriptions.codes import encode
+from penstock.kernels.subscriptions.codes import decode, encode
 from penstock.kernels.subscriptions.engine import EXTREMES
 
 I64 = npt.NDArray[np.int64]
@@ -124,6 +126,27 @@ class Answers:
         else:
             count, total = (value, 0) if self.kind.agg == "count" else value
             self._known[number] = Total(count, Fraction(total) if isinstance(total, float) else total)
+
+    def changes(self, rows: I64, pairs: I64) -> Iterator[tuple[int, int, Any]]:
+        """Apply messages to those they concern, given as (message, subscription); the changes among them as (number of
+        the message, subscription, answer as people have it).
+        """
+        numbers = rows[:, SEQ].tolist()
+        if not self.kind.says_all:
+            for m, s in pairs.tolist():
+                changed, now = self.apply(s, rows[m])
+                if changed:
+                    yield numbers[m], s, self.value_of(now)
+            return
+        # What a message says is the same for all whom it concerns: made out once.
+        there = rows[:, FLAGS] & HAS_VALUE != 0
+        codes = [code if here else None for code, here in zip(rows[:, VALUE].tolist(), there.tolist(), strict=True)]
+        shown = decode(np.ascontiguousarray(rows[:, VALUE]), self.kind.y, there).to_pylist()
+        known = self._known
+        for m, s in pairs.tolist():
+            if known[s] != codes[m]:
+                known[s] = codes[m]
+                yield numbers[m], s, shown[m]
 
     def apply(self, number: int, row: I64) -> tuple[bool, Any]:
         """Whether a message changes the answer of a subscription that it concerns, and the answer."""

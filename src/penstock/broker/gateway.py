@@ -112,11 +112,9 @@ class Room:
     def apply(self, rows: I64, pairs: I64) -> int:
         """Apply messages to the subscribers they concern, given as (message, subscriber)."""
         pushed = 0
-        for m, s in pairs.tolist():
-            changed, now = self.answers.apply(s, rows[m])
-            if changed:
-                self.subscribers[s].push(Change(int(rows[m, SEQ]), self.answers.value_of(now)))
-                pushed += 1
+        for m, s, value in self.answers.changes(rows, pairs):
+            self.subscribers[s].push(Change(m, value))
+            pushed += 1
         self.last = int(rows[-1, SEQ])
         return pushed
 
