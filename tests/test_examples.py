@@ -105,3 +105,10 @@ def test_watch_minima(tmp_path):
             newest[quote["symbol"]] = quote
             answers.append(min((q["per"] for q in newest.values() if low <= q["risk"] <= high), default=None))
         assert told[name] == [now for was, now in itertools.pairwise(answers) if was != now]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_supply_meets_demand(tmp_path, capsys):
+    assert runpy.run_path(str(ROOT / "examples" / "supply_meets_demand.py"))["main"](tmp_path) > 1000
+    assert "merchants after start 2" in capsys.readouterr().out
