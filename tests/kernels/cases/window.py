@@ -110,7 +110,7 @@ def make(plan: WindowPlan) -> WindowJoin:
 @st.composite
 def arrivals(draw: DrawFn, plan: WindowPlan, ordered: bool) -> list[Portion]:
     """Rows of both sides, in order of their time or not; each time comes once where rows are counted."""
-    keys = [draw(tables(plan.kind, pa.schema([]), min_rows=0, max_rows=20 if plan.tight else 8)) for _ in (0, 1)]
+    keys = [draw(tables(plan.kind, pa.schema([]), min_rows=0, max_rows=14 if plan.tight else 6)) for _ in (0, 1)]
     total = sum(table.num_rows for table in keys)
     clock = draw(st.lists(st.integers(0, 60), min_size=total, max_size=total, unique=not plan.window.timed))
     turns = draw(st.permutations([side for side, table in enumerate(keys) for _ in range(table.num_rows)]))

@@ -17,6 +17,7 @@ from penstock.models.stream_models import Now, StreamModel, alpha_for, horizon
 Fade = Literal["exp", "fixed"]
 #: The mean life, in rows of the other side, before one was observed; and how much a new observation weighs.
 _FIRST_LIFE, _WEIGHT = 20.0, 0.2
+_LARGEST = 1e12
 
 
 class Heeb(Policy):
@@ -130,7 +131,8 @@ class Heeb(Policy):
 
 
 def _numbers(keys: pa.Array) -> F64 | None:
-    """Keys as numbers, where they are."""
+    """Keys as numbers, where they are; no model is of numbers so large that squares of them lose their digits."""
     if pa.types.is_integer(keys.type) or pa.types.is_floating(keys.type):
-        return keys.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        values = keys.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return np.clip(values, -_LARGEST, _LARGEST)
     return None
