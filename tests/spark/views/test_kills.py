@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.spark.views.store import CRASH_POINTS, Store
+from penstock.spark.views.store import Store
 from tests.spark.views.world import World, same
 
 pytestmark = pytest.mark.spark
@@ -101,9 +101,10 @@ def test_killed_before_the_commit_and_after(spark, world):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_killed_everywhere(spark, world):
+def test_killed_again_and_again(spark, world):
+    """At two points where a refresh can die (`test_store.py` has all), at a random moment, and then not at all."""
     changes(world)
-    for number, point in enumerate(CRASH_POINTS):
+    for number, point in enumerate(("view-after-state", "view-after-manifest")):
         run(world, crash=f"{point}:1:driver")
         last = Store(world.folder / "view").last()
         assert last is not None
