@@ -1,6 +1,6 @@
 """One program that joins a stream of JSON files with a table, into both kinds of sinks; made to be killed.
 
-    python driver.py <workshop> [--sinks ledger,spark] [--fault …] [--trigger available|always]
+    python driver.py <workshop> [--sinks ledger,spark,shed] [--fault …] [--trigger available|always]
 
 The workshop is a directory made by `workshop.Workshop`. Ends by itself when all input is joined, or on SIGTERM.
 """
@@ -30,6 +30,7 @@ def main() -> None:
     os.environ["TMPDIR"] = str(base / "tmp")
 
     import penstock as ps
+    from penstock.plan.join_table import least_memory
     from penstock.spark.signals import stop_on_signal
 
     # A quick start matters more here than speed later.
@@ -44,6 +45,13 @@ def main() -> None:
     for sink in said.sinks.split(","):
         orders = ps.read_json(spark, str(base / "orders"), "order_id long, product_id long", maxFilesPerTrigger=1)
         products = ps.table(str(base / "products"), key="product_id")
+        if sink == "shed":
+            # As little memory as can be, and no time at all: what does not fit one window is shed.
+            least = least_memory(products, 2, "rows")
+            flow = ps.join_table(orders, products, on="product_id", memory=least, shed="keepw", max_lag="1 us")
+            places = {"results": str(base / "out"), "set_aside": str(base / "aside"), "shed": str(base / "archive")}
+            started.append(flow.start(checkpoint=str(base / "ck"), trigger=trigger, **places))
+            continue
         flow = ps.join_table(orders, products, on="product_id", memory="8MB", pages_per_step=2)
         if sink == "ledger":
             places = {"results": str(base / "out"), "set_aside": str(base / "aside")}
