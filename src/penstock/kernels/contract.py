@@ -71,8 +71,8 @@ class Batch:
 
     `watermark` is the event time, in microseconds, below which no row is expected any more: the smallest over the
     sides of the largest event time in all earlier batches, less the allowed lateness. None without event time.
-    `took` is how many seconds the slot's last stored step took: stored with it, so that a step that is run again is told
-    the same. It is the only measure of time by which a kernel may decide anything.
+    `took` is how many seconds the slot's last stored step took: stored with it, so that a step that is run again is
+    told the same. It is the only measure of time by which a kernel may decide anything.
     """
 
     portions: Iterable[Portion]
