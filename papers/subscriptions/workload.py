@@ -67,7 +67,7 @@ class Walk:
     def draw(self) -> tuple[I64, I64]:
         """The table as (group, x, y), and events as the kernel takes them."""
         rng = np.random.default_rng(self.seed)
-        x = rng.choice(DOMAIN, self.rows, replace=False)
+        x = rng.permutation(np.unique(rng.integers(0, DOMAIN, 2 * self.rows)))[: self.rows]
         y = rng.integers(1, DOMAIN, self.rows)
         hidden = self.rows // 2 if self.ignorable else 0
         if hidden:
