@@ -41,6 +41,7 @@ def test_import_penstock_is_light():
         "penstock.tables",
         "penstock.models",
         "penstock.plan",
+        "penstock.broker",
     ],
 )
 def test_no_pyspark_and_no_pandas(root):
