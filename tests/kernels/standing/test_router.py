@@ -44,7 +44,7 @@ def test_estimates_follow_the_queries():
     asked = rng.uniform(50, 950, 500)
     standing = queries.all()[0].bounds
     true = stabbed(standing[:, 0], standing[:, 1], asked)
-    guess = router._histograms[0](asked)
+    guess = router._histograms[0, 0](asked)
     assert np.abs(guess - true).mean() < 0.1 * true.mean()
 
 
@@ -75,3 +75,25 @@ def test_calibration_gives_coefficients_that_are_not_negative():
     found = calibrate(sizes=(200,), clock=lambda: next(ticks) / 1_000)
     assert all(value >= 0 for name in ("hotspot", "select_first", "join_first") for value in getattr(found, name))
     assert any(found.hotspot)
+
+
+def test_rows_are_looked_up_by_what_selects_the_fewest():
+    """Two own ranges: half of the rows fall where the first selects little, the others where the second does."""
+    rng = np.random.default_rng(4)
+    shape = SelectJoin((("k",), ("k",)), (("a", "b"), ("c",)))
+    queries = QuerySet(shape, walked("dynamic", own=True))
+    n = 4_000
+    own = rng.uniform(500, 1_000, (n, 2))
+    across = np.sort(rng.uniform(0, 1_000, (n, 2)), axis=1)
+    bounds = np.hstack([np.stack([own - 50, own + 50], axis=2).reshape(n, 4), across])
+    queries.load(Queries(np.arange(n), bounds))
+    router = Router(queries, Coefficients())
+    router.load()
+    rare, usual = rng.uniform(0, 440, (200, 2)), rng.uniform(600, 900, (200, 2))
+    owns = np.where(np.arange(200)[:, None] % 2 == [0, 1], rare, usual)
+    rows = Rows(np.zeros(200, np.int64), np.full(200, 50), np.zeros(200), np.ascontiguousarray(owns[:, 0]))
+    values = np.sort(rng.uniform(0, 1_000, 50))
+    assert (router.selected(0, owns).min(axis=1) < 50).all()
+    found = [run for piece in router.answers(0, rows, values, owns) for run in piece.tolist()]
+    assert router.routed["select_first"] == 200
+    assert not found, "no query has both values, and neither index finds one that has the other"

@@ -49,8 +49,8 @@ class QuerySet:
         self._recent: dict[int, int] = {}
         self._indexes: dict[tuple[object, ...], Index] = {}
         for direction in (LEFT, RIGHT):
-            for strategy in strategies:
-                kind = self._kind(direction, strategy)
+            for strategy, attribute in self._walks(direction):
+                kind = self._kind(direction, strategy, attribute)
                 if kind is not None and kind not in self._indexes:
                     grouping, tree, columns = kind
                     self._indexes[kind] = Index(grouping, tree, columns=columns, alpha=alpha, epsilon=epsilon)
@@ -98,9 +98,16 @@ class QuerySet:
         slots = np.flatnonzero(self.alive)
         return Queries(self.ids[slots], self.bounds[slots]), self.versions[slots]
 
-    def index(self, direction: int, strategy: Strategy) -> Index | None:
+    def _walks(self, direction: int) -> Iterator[tuple[Strategy, int]]:
+        """Each strategy with the range that its index is made of; where rows are routed, selection by any of them."""
+        for strategy in self.strategies:
+            several = strategy == "select_first" and len(self.strategies) > 1
+            for attribute in range(len(self.shape.ranges[direction]) if several else 1):
+                yield strategy, attribute
+
+    def index(self, direction: int, strategy: Strategy, attribute: int = 0) -> Index | None:
         """What a strategy walks for rows that arrive on this side; None if it walks the queries themselves."""
-        kind = self._kind(direction, strategy)
+        kind = self._kind(direction, strategy, attribute)
         return None if kind is None else self._indexes[kind]
 
     def ranges(self, direction: int) -> F64:
@@ -110,16 +117,18 @@ class QuerySet:
             return np.hstack([everything, self.bounds])
         return self.bounds[:, self.columns(direction)]
 
-    def columns(self, direction: int) -> tuple[int, int, int, int]:
-        """Where `bounds` has the ranges that indexes are made of: of the arriving side, and across."""
+    def columns(self, direction: int, attribute: int = 0) -> tuple[int, int, int, int]:
+        """Where `bounds` has the ranges that indexes are made of: one of the arriving side, and the first across."""
         if not isinstance(self.shape, SelectJoin):
             return 0, 1, 0, 1
-        across = 2 * len(self.shape.ranges[LEFT])
-        return (0, 1, across, across + 1) if direction == LEFT else (across, across + 1, 0, 1)
+        own, across = 0, 2 * len(self.shape.ranges[LEFT])
+        if direction == RIGHT:
+            own, across = across, own
+        return own + 2 * attribute, own + 2 * attribute + 1, across, across + 1
 
-    def answers(self, strategy: Strategy, direction: int, rows: Rows, values: F64) -> Iterator[I32]:
-        """All runs of rows that arrive on this side, by one strategy."""
-        index = self.index(direction, strategy)
+    def answers(self, strategy: Strategy, direction: int, rows: Rows, values: F64, attribute: int = 0) -> Iterator[I32]:
+        """All runs of rows that arrive on this side, by one strategy; `rows.own` are values of that attribute."""
+        index = self.index(direction, strategy, attribute)
         ranges = self.ranges(direction) if index is None else self.bounds
         yield from answers(strategy, index, ranges, self.alive, self.shape.own, rows, values)
 
@@ -137,11 +146,11 @@ class QuerySet:
         recent = 150 * len(self._recent) + 32 * len(self._free)
         return sum(a.nbytes for a in arrays) + recent + sum(index.nbytes for index in self._indexes.values())
 
-    def _kind(self, direction: int, strategy: Strategy):  # type: ignore[no-untyped-def]
+    def _kind(self, direction: int, strategy: Strategy, attribute: int):  # type: ignore[no-untyped-def]
         grouping = grouping_of(strategy)
         if grouping is None:
             return None
-        return grouping, tree_for(strategy, self.shape.own), self.columns(direction)
+        return grouping, tree_for(strategy, self.shape.own), self.columns(direction, attribute)
 
     def _slot(self) -> int:
         if not self._free:

@@ -47,21 +47,22 @@ class Router:
     def __init__(self, queries: QuerySet, coefficients: Coefficients) -> None:
         self.queries = queries
         self.coefficients = coefficients
-        #: How many rows each strategy was given by the last step.
+        #: How many rows each strategy was given so far.
         self.routed = dict.fromkeys((*_CHOICES, *_BAND), 0)
-        self._histograms: dict[int, EqualWidth] = {}
+        self._histograms: dict[tuple[int, int], EqualWidth] = {}
 
     def load(self) -> None:
         """Count all queries anew."""
-        slots = np.flatnonzero(self.queries.alive)
+        standing = self.queries.bounds[self.queries.alive]
         for side in (LEFT, RIGHT):
-            lo, hi = (self.queries.bounds[slots, column] for column in self.queries.columns(side)[:2])
-            ends = np.concatenate([lo, hi])
-            ends = ends[np.isfinite(ends)]
-            low, high = (float(ends.min()), float(ends.max())) if len(ends) else (0.0, 1.0)
-            histogram = EqualWidth(low, high, BUCKETS)
-            histogram.add(lo, hi)
-            self._histograms[side] = histogram
+            for attribute in range(len(self.queries.shape.ranges[side])):
+                lo, hi = (standing[:, column] for column in self.queries.columns(side, attribute)[:2])
+                ends = np.concatenate([lo, hi])
+                ends = ends[np.isfinite(ends)]
+                low, high = (float(ends.min()), float(ends.max())) if len(ends) else (0.0, 1.0)
+                histogram = EqualWidth(low, high, BUCKETS)
+                histogram.add(lo, hi)
+                self._histograms[side, attribute] = histogram
 
     def before(self, change: Change) -> None:
         """Queries are about to change: those that stand now and will not, leave."""
@@ -70,29 +71,45 @@ class Router:
         self._count(change.bounds, 1.0)
 
     def _count(self, bounds: F64, sign: float) -> None:
-        for side, histogram in self._histograms.items():
-            begin, end = self.queries.columns(side)[:2]
+        for (side, attribute), histogram in self._histograms.items():
+            begin, end = self.queries.columns(side, attribute)[:2]
             histogram.add(bounds[:, begin], bounds[:, end], sign)
 
-    def choose(self, side: int, rows: Rows) -> I64:
+    def selected(self, side: int, owns: F64) -> F64:
+        """About how many queries each own value of each row selects, one column for each attribute."""
+        return np.stack([self._histograms[side, at](owns[:, at]) for at in range(owns.shape[1])], axis=1)
+
+    def choose(self, side: int, rows: Rows, owns: F64 | None = None) -> I64:
         """For each row the number of its strategy among `CHOICES`."""
         partners = (rows.end - rows.begin).astype(np.float64)
         if not self.queries.shape.own:
             index = self.queries.index(side, "ssi")
             return self.coefficients.choose_band(partners, self.queries.count, index.groups if index else 0)
-        return self.coefficients.choose(partners, self._histograms[side](rows.own), self._load(side))
+        fewest = self.selected(side, rows.own[:, None] if owns is None else owns).min(axis=1)
+        return self.coefficients.choose(partners, fewest, self._load(side))
 
-    def answers(self, side: int, rows: Rows, values: F64) -> Iterator[I32]:
-        """All runs of a batch, in pieces; each is overwritten by the next."""
-        chosen = self.choose(side, rows)
+    def answers(self, side: int, rows: Rows, values: F64, owns: F64 | None = None) -> Iterator[I32]:
+        """All runs of a batch, in pieces; each is overwritten by the next.
+
+        `owns` are the own values of all attributes, the first as in `rows`. A row whose queries are selected is
+        looked up by the attribute that selects the fewest; its runs are then still to be checked by all others.
+        """
+        owns = rows.own[:, None] if owns is None else owns
+        chosen = self.choose(side, rows, owns)
         for number, name in enumerate(_CHOICES if self.queries.shape.own else _BAND):
             mine = np.flatnonzero((chosen == number) & (rows.begin < rows.end))
             self.routed[name] += len(mine)
-            if len(mine) == 0:
-                continue
-            for runs in self.queries.answers(name, side, rows.some(mine), values):
-                runs[:, 0] = mine[runs[:, 0]]
-                yield runs
+            by = np.zeros(len(mine), np.int64)
+            if name == "select_first" and owns.shape[1] > 1:
+                by = np.argmin(self.selected(side, owns[mine]), axis=1)
+            for attribute in np.unique(by):
+                part = mine[by == attribute]
+                asked = rows.some(part)
+                if attribute:
+                    asked = asked._replace(own=np.ascontiguousarray(owns[part, attribute]))
+                for runs in self.queries.answers(name, side, asked, values, int(attribute)):
+                    runs[:, 0] = part[runs[:, 0]]
+                    yield runs
 
     def _load(self, side: int) -> Load:
         index = self.queries.index(side, "hotspot")

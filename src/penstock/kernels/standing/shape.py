@@ -14,7 +14,7 @@ class SelectJoin:
     """Equal keys, and a range on each side: σ(A in range) R ⋈ σ(C in range) S.
 
     `on` has the key columns of both sides; `ranges` the columns that have a range in every query, for each side. With
-    several on a side, the first is the one that indexes are made of; see `router` for which that should be.
+    several on a side, groups are made of the first; rows are selected by whichever the fewest queries want.
 
     >>> shape = SelectJoin((("product",), ("product",)), (("offered",), ("wanted",)))
     >>> shape.bounds

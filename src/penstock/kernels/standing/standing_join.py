@@ -246,17 +246,21 @@ class StandingJoin(Kernel):
         rows = Rows(begin, end, nothing if shape.own else values[:, 0], values[:, 0] if shape.own else nothing)
         further = self._further(side, values, arrived.times[order] if self.within is not None else arrived.times)
         walk = queries.answers(queries.strategies[0], side, rows, held.first)
-        for runs in walk if self._router is None else self._router.answers(side, rows, held.first):
+        if self._router is not None:
+            walk = self._router.answers(side, rows, held.first, values if shape.own else None)
+        for runs in walk:
             for piece in cut(runs, further) if further.any else (runs,):
                 piece[:, 0] = order[piece[:, 0]]
                 yield piece
 
     def _further(self, side: int, values: Any, times: I64) -> Further:
         columns = self.queries.columns(side)
+        # Rows that were routed may have been looked up by any of their values: all are checked where there are several.
+        first = 0 if self._router is not None and self.shape.own and values.shape[1] > 1 else 1
         return Further(
             self.queries.bounds,
-            values[:, 1:],
-            columns[0] + 2,
+            values[:, first:],
+            columns[0] + 2 * first,
             self.held[1 - side].values[:, 1:],
             columns[2] + 2,
             times,
