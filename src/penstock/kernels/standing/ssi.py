@@ -4,7 +4,9 @@ For each group the two partners nearest its stabbing point decide: a query that 
 and one that reaches either has a run of partners around it. So a row costs τ(log m + g(n)) and what it answers: g is
 a walk down a tree for select-joins, and nothing for band joins.
 
-Groups are the outer loop and rows the inner one: a batch finds a group's boxes in the processor's cache.
+For select-joins groups are the outer loop and rows the inner one: a batch finds a group's boxes in the processor's
+cache. For band joins it is the other way round: the partners near one stabbing point are not far from those near the
+last.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from penstock.kernels.standing.search import (
     Place,
     Rows,
     at_least,
+    onward,
     reach_left,
     reach_right,
     write,
@@ -88,16 +91,16 @@ def _band(
     lists: Sequences, starts: I64, stabs: F64, alive: Flags, rows: Rows, values: F64, out: I32, group: int, row: int
 ) -> tuple[int, int, int]:
     runs = 0
-    while group < stabs.size:
-        top, bottom = starts[group], starts[group + 1]
-        while row < rows.shift.size and top < bottom:
+    while row < rows.shift.size:
+        begin, stop, shift = rows.begin[row], rows.end[row], rows.shift[row]
+        near, before = begin, -np.inf
+        while group < stabs.size and begin < stop:
+            top, bottom = starts[group], starts[group + 1]
             if out.shape[0] - runs < bottom - top:
                 return group, row, runs
-            begin, stop, shift = rows.begin[row], rows.end[row], rows.shift[row]
-            if begin == stop:
-                row += 1
-                continue
-            near = at_least(values, begin, stop, shift, stabs[group])
+            # Stabbing points mostly ascend: the next one's neighbours are not far from the last one's.
+            near = onward(values, near if stabs[group] >= before else begin, stop, shift, stabs[group])
+            before = stabs[group]
             left = values[near - 1] + shift if near > begin else np.nan
             right = values[near] + shift if near < stop else np.nan
             # Those that begin at or before the left neighbour: a prefix by beginnings.
@@ -115,6 +118,6 @@ def _band(
                     last = reach_right(values, near, stop, shift, lists.by_high[i])
                     runs = write(out, runs, row, lists.high_query[i], near, last)
                 i += 1
-            row += 1
-        group, row = group + 1, 0
-    return group, row, runs
+            group += 1
+        group, row = 0, row + 1
+    return stabs.size, 0, runs
