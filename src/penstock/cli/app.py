@@ -135,6 +135,22 @@ def catchup(
     run(Asked(archive, table, columns(key), columns(on or key), into, how))
 
 
+@app.command()
+def catchup_streams(
+    archive: Annotated[Path, typer.Argument(help="The directory that a window join was started with as its archive.")],
+    on: Annotated[str, typer.Option(help="Columns that are equal; left=right where they have other names.")],
+    within: Annotated[str, typer.Option(help='The window in time, as in the flow: "2 hours".')],
+    time: Annotated[str, typer.Option(help="The event time of the left and of the right: asked_at,answered_at.")],
+    into: Annotated[Path, typer.Option(help="A directory for the results, of this archive alone.", file_okay=False)],
+    lateness: Annotated[str, typer.Option(help="As in the flow.")] = "0 seconds",
+    how: Annotated[str, typer.Option(help="inner, left, right or full; as in the flow.")] = "inner",
+) -> None:
+    """Find the results that a window join missed, exactly, each once; run it again whenever the archive grew."""
+    from penstock.cli.catchup_streams import Asked, run
+
+    run(Asked(archive, columns(on), within, columns(time), lateness, into, how))
+
+
 def columns(text: str) -> list[str]:
     """The columns that a comma-separated option names."""
     return [name.strip() for name in text.split(",") if name.strip()]
