@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
@@ -34,7 +35,8 @@ def broker() -> Iterator[NatsServer]:
 
 def run(desk: Desk, stream: Any, broker: NatsServer) -> ps.Flow:
     flow = ps.Subscriptions(stream, x="x", y="y", key="key", order="at", partition_by="part", deleted="gone", slots=2)
-    ps.publish(flow, to=broker.url, name="quotes", checkpoint=str(desk.folder / "ck"), trigger=FINITE, crowd=10).wait()
+    places = {"checkpoint": str(desk.folder / "ck"), "set_aside": str(desk.folder / "aside")}
+    ps.publish(flow, to=broker.url, name="quotes", trigger=FINITE, crowd=10, **places).wait()
     return flow
 
 
@@ -71,7 +73,8 @@ def test_subscribers_are_told_through_spark_and_the_broker(desk: Desk, broker: N
     run(desk, stream, broker)
     asyncio.run(listen("second"))
     points = sorted({end for ends in RANGES for end in ends})
-    facts, _ = changes("min", table.to_pylist(), points, PARTS)
+    facts, aside = changes("min", table.to_pylist(), points, PARTS)
+    assert sum(pq.read_metadata(file).num_rows for file in (desk.folder / "aside").glob("*.parquet")) == aside > 0
     want: dict[tuple[Any, ...], list[Any]] = {who: [] for who in known}
     for _, part, x1, x2, now in facts:
         if (part, x1, x2) in want:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from penstock.broker.messages import Kind
 from penstock.broker.portal import Portal
 from penstock.broker.publisher import Publisher
 from penstock.errors import BadOption, BrokerUnreachable
-from penstock.kernels.contract import RESULTS
+from penstock.kernels.contract import RESULTS, SET_ASIDE
 from penstock.plan.subscriptions import SubscriptionsPlan
+from penstock.spark.agreement import check_agreement
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.crash import crash_point
 from penstock.spark.running import Running
+from penstock.spark.sink import WRITTEN, Ledger, commit, file_writer, staging
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,19 +34,25 @@ if TYPE_CHECKING:
 class Publishing(Running):
     """A started flow whose messages go to a broker. While the broker is down it waits, and `progress()` says so."""
 
-    def __init__(self, flow: Flow, checkpoint: Checkpoint, publisher: Publisher) -> None:
+    def __init__(self, flow: Flow, checkpoint: Checkpoint, publisher: Publisher, ledgers: Mapping[str, Ledger]) -> None:
         super().__init__(flow, checkpoint)
         self.publisher = publisher
+        self.ledgers = ledgers
+        #: Where workers stage messages on their way to the driver.
+        self.place = checkpoint.path / "messages"
         self._portal = Portal()
         self._waiting = ""
 
     def publish(self, batch: DataFrame, number: int, partition_by: tuple[str, ...]) -> None:
-        """One micro-batch, as Spark hands it over."""
+        """One micro-batch, as Spark hands it over: files that the workers staged."""
         self.hold_if_stopping()
         crash_point("before-sink")
         self.check_source(number)
-        messages = batch.toArrow().cast(self.flow._channels[RESULTS])
+        written = batch.collect()
         self.check_source(number)
+        files = [staging(self.place) / row["file"] for row in written if row["channel"] == RESULTS]
+        schema = self.flow._channels[RESULTS]
+        messages = pa.concat_tables([schema.empty_table(), *(pq.read_table(file).cast(schema) for file in files)])
         work = self.publisher.publish(
             number, messages, partition_by, waiting=self._wait_for, stopping=self._stopping.is_set
         )
@@ -49,6 +62,10 @@ class Publishing(Running):
             self.hold_if_stopping()
             raise
         self._waiting = ""
+        # What could not be used is committed after the messages: both are idempotent, so a crash between the two is
+        # made good by the repetition.
+        commit(self.ledgers, number, written)
+        shutil.rmtree(staging(self.place), ignore_errors=True)
         crash_point("after-sink")
 
     def _wait_for(self, text: str) -> None:
@@ -89,6 +106,7 @@ def publish(
     to: str,
     name: str,
     checkpoint: str,
+    set_aside: str | None = None,
     trigger: Mapping[str, Any] | None = None,
     crowd: int = 2_000,
     keep_seconds: float = 86_400.0,
@@ -99,12 +117,13 @@ def publish(
         Every message is on the broker once for each cell that it touches, in order, also after crashes and while the
         broker is down: `test_subscribers_are_told_through_spark_and_the_broker`.
     State and cost
-        That of the flow; messages pass the driver, one frame for each cell that a micro-batch touches.
+        That of the flow; messages pass the driver as files, then as one frame for each cell that a micro-batch touches.
 
     Parameters
         to: the broker, "nats://host:4222".
         name: of these messages, for gateways to find them.
         checkpoint: as for any query; start again with the same one to go on.
+        set_aside: a directory for updates that could not be used, as Parquet, each once.
         trigger: as in Spark.
         crowd: a cell with more subscribers than this is split.
         keep_seconds: how long the broker keeps messages for gateways that were away.
@@ -116,15 +135,25 @@ def publish(
     news = "value" if "value" in schema.names else "added"
     kind = Kind(plan.agg, schema.field("inner_left").type, schema.field(news).type)
     publisher = Publisher(to, name, kind, crowd=crowd, keep_seconds=keep_seconds)
-    warnings.warn("Rows on channel set_aside are counted but not kept; read it with flow.channel.", stacklevel=3)
+    if set_aside is None:
+        warnings.warn(
+            "Rows on channel set_aside are counted but not kept; give a directory to keep them.", stacklevel=3
+        )
     held = Checkpoint(checkpoint, plan)
     try:
-        running = Publishing(flow, held, publisher)
+        ledgers = {} if set_aside is None else {SET_ASIDE: Ledger(Path(set_aside).absolute(), held.id)}
+        for ledger in ledgers.values():
+            ledger.claim()
+        check_agreement(held, plan, ledgers)
+        running = Publishing(flow, held, publisher, ledgers)
 
         def write(batch: DataFrame, number: int) -> None:
             running.publish(batch, number, plan.columns.partition_by)
 
-        writer = flow.results.writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
+        places = {channel: str(ledger.place) for channel, ledger in ledgers.items()} | {RESULTS: str(running.place)}
+        targets = {channel: (place, flow._channels[channel]) for channel, place in places.items()}
+        files = flow._parcels.mapInArrow(file_writer(targets), WRITTEN)
+        writer = files.writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
         writer = writer.trigger(**trigger) if trigger else writer
         running.query = writer.start()
     except BaseException:
