@@ -59,6 +59,22 @@ def test_subscribers_always_know_the_answer(agg):
     assert len(facts) > 1_000
 
 
+def test_the_judge_notices_a_message_that_is_missing_twice_or_too_wide():
+    updates = rows(*((key, float(key), 10.0 - key, key, False) for key in range(6)))
+    messages = host().run([updates])[RESULTS]
+    points = [float(x) for x in range(-1, 7)]
+    facts, _ = changes("min", updates.to_pylist(), points, [None])
+    assert Counter(heard("min", messages, points, [None])) == Counter(facts)
+    lost = pa.concat_tables([messages.slice(0, 2), messages.slice(3)])
+    assert Counter(heard("min", lost, points, [None])) != Counter(facts)
+    with pytest.raises(AssertionError, match="told twice"):
+        heard("min", pa.concat_tables([messages, messages.slice(2, 1)]), points, [None])
+    wide = messages.set_column(
+        messages.schema.get_field_index("inner_left"), "inner_left", pa.array([6.0] * len(messages))
+    )
+    assert Counter(heard("min", wide, points, [None])) != Counter(facts)
+
+
 def test_bad_updates_are_set_aside_and_change_nothing():
     desk = host()
     desk.step(rows((1, 5.0, 3.0, 10, False), (2, 6.0, 1.0, 11, None)))
