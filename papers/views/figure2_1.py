@@ -38,7 +38,7 @@ def run(quick: bool, say: Say) -> Outcome:
     costs = tuple(Linear(line.each, line.setup) for line in lines)
     # As in the chapter: NAIVE refreshes after 180 changes of each.
     bound = sum(cost(180) for cost in costs)
-    steps = 3000 if quick else 6000
+    steps = 600 if quick else 6000
     instance = Instance(costs, ((1, 1),) * steps, bound)
     naive, best = carry_out(Naive(), instance).cost, opt_lgm(instance).cost
     return Outcome(curves, naive / (2 * steps), best / (2 * steps))
