@@ -35,7 +35,7 @@ class Size:
 
 def benchmarks(quick: bool) -> list[Benchmark]:
     """Uniform keys, about one result a row."""
-    size = Size(5_000, 2, 10_000, 32 << 20) if quick else Size(100_000, 4, 400_000, 256 << 20)
+    size = Size(5_000, 2, 10_000, 32 << 20) if quick else Size(100_000, 4, 400_000, 160 << 20)
     about = (
         f"two streams, micro-batches of {size.batch:,} rows a side with {size.keys:,} keys, a window of "
         f"{size.window} micro-batches, results discarded"

@@ -112,3 +112,13 @@ def test_watch_minima(tmp_path):
 def test_supply_meets_demand(tmp_path, capsys):
     assert runpy.run_path(str(ROOT / "examples" / "supply_meets_demand.py"))["main"](tmp_path) > 1000
     assert "merchants after start 2" in capsys.readouterr().out
+
+
+@pytest.mark.spark
+def test_day_and_night(tmp_path):
+    found = runpy.run_path(str(ROOT / "examples" / "day_and_night.py"))["main"](tmp_path)
+    asked, answered = (pq.read_table(tmp_path / name) for name in ("asked", "answered"))
+    pairs = asked.join(answered, "id", join_type="inner")
+    apart = pairs["answered_at"].cast(pa.int64()).to_numpy() - pairs["asked_at"].cast(pa.int64()).to_numpy()
+    assert found["day"] + found["night"] == int((abs(apart) <= 7_200_000_000).sum())
+    assert min(found.values()) > 0
