@@ -15,17 +15,17 @@ class Online(Planner):
     would break again if changes go on arriving as fast as they did.
 
     Guarantees
-        What is left always fits the bound: `test_planners_keep_the_bound`. Within 15% of OPT-LGM for steady arrivals
-        on the chapter's costs: `papers/views/figure2_6.py`.
+        What is left always fits the bound: `test_planners_keep_the_bound`. No bound on the cost is known; on the
+        curves of `tests/papers/test_views.py` it is within 15% of OPT-LGM for steady arrivals.
     State and cost
         A rate for each table; up to 2ⁿ sets are weighed at each action (n ≤ 12, else some: `minimal_sets`).
 
     Parameters
         memory: how many units of time back an arrival counts half as much as one of now.
         marginal: leave out what was spent before, and weigh each set by its own cost and the time that it buys. The
-            chapter's account makes a small cost look good as long as the past was cheap, even if it comes back at once;
-            where one table's changes nearly fill the bound, that was up to twice the optimum, and this was not:
-            `test_marginal_costs_are_no_trap`.
+            chapter's account makes a small cost look good as long as the past was cheap, even if it comes back at once
+            (`test_marginal_costs_are_no_trap`). Where one table all but fills the bound, both may be nearly twice
+            OPT-LGM.
     """
 
     def __init__(self, *, memory: float = 100.0, marginal: bool = False) -> None:
