@@ -9,7 +9,7 @@ from papers.standing import FIGURES
 from papers.standing.lines import Curves
 from papers.standing.select_joins import _queries_claims
 
-QUICK = ("figure4_2", "figure4_9", "figure4_12", "figure4_17")
+QUICK = ("figure4_2", "figure4_12")
 MARKED = [pytest.param(f, marks=[] if f.name in QUICK else pytest.mark.slow, id=f.name) for f in FIGURES]
 
 

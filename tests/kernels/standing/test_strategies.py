@@ -98,14 +98,14 @@ def check(strategy, own, scene) -> None:
 
 
 @pytest.mark.parametrize("strategy", SELECT_JOIN)
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(scene=scenes(own=True))
 def test_every_strategy_gives_the_twins_answers(strategy, scene):
     check(strategy, True, scene)
 
 
 @pytest.mark.parametrize("strategy", BAND_JOIN)
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(scene=scenes(own=False))
 def test_every_band_strategy_gives_the_twins_answers(strategy, scene):
     check(strategy, False, scene)
