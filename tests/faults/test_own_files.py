@@ -36,6 +36,8 @@ def damaged(whole: bytes):
 class Plan:
     """As much of a plan as a checkpoint asks for."""
 
+    loose: tuple[str, ...] = ()
+
     def __init__(self, **identity: str) -> None:
         self._identity = identity
 
