@@ -114,6 +114,7 @@ def test_supply_meets_demand(tmp_path, capsys):
     assert "merchants after start 2" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_day_and_night(tmp_path):
     found = runpy.run_path(str(ROOT / "examples" / "day_and_night.py"))["main"](tmp_path)

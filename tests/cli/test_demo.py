@@ -50,6 +50,7 @@ def nothing_is_left(folder: Path) -> None:
     assert still_running(folder) == []
 
 
+@pytest.mark.slow
 def test_demo_verifies_draws_and_leaves_nothing(tmp_path):
     demo = start(tmp_path)
     said, _ = demo.communicate(timeout=500)

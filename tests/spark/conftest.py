@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from penstock.spark.flow import Flow
 
 FINITE = {"availableNow": True}
+
+
+def sampled(cases: Sequence[Any], every: int = 2) -> list[Any]:
+    """Cases for `parametrize`, of which one of every so many is quick; the slow tests run the others."""
+    return [case if n % every == 0 else pytest.param(case, marks=pytest.mark.slow) for n, case in enumerate(cases)]
 
 
 @pytest.fixture(scope="session")

@@ -128,6 +128,7 @@ class TestCheckpoint:
             start(desk, self.flow(desk, products), checkpoint="other")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_plan_is_also_refused_behind_sparks_own_sink(desk: Desk, products):
     """Nobody asks us before such a query starts; the state itself says whose it is, and nothing is written."""
     from penstock.spark.failures import cause

@@ -37,7 +37,7 @@ from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
 from penstock.spark.sink import Ledger, StagedFile, staging
 from penstock.testing import assert_same_rows
-from tests.spark.conftest import Desk, assert_is_join, eventually
+from tests.spark.conftest import Desk, assert_is_join, eventually, sampled
 from tests.spark.test_join_table import KINDS, NESTED, keyed, nested
 
 pytestmark = pytest.mark.spark
@@ -114,7 +114,7 @@ def catch(desk: Desk, table: ps.tables.Table, **options: Any) -> catch_up.Caught
 
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["parquet", "prepared"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sampled(KINDS))
 def test_every_kind_of_key(desk: Desk, shed: Shed, kind: str, prepared: bool):
     rng = np.random.default_rng(7)
     columns = KINDS[kind]
@@ -157,6 +157,7 @@ def test_nan_joins_nothing_though_spark_has_it_equal_itself(desk: Desk, shed: Sh
     assert sorted(read(desk.folder / "out")["id"].to_pylist()) == [2, 3]
 
 
+@pytest.mark.slow
 def test_columns_are_those_of_the_live_results(desk: Desk, shed: Shed):
     """Names, order, types: one reader for both directories."""
     rng = np.random.default_rng(5)
@@ -255,6 +256,7 @@ def test_batch_whose_files_are_still_on_their_way_is_left(desk: Desk, shed: Shed
     is_join(desk, shed, rows)
 
 
+@pytest.mark.slow
 def test_while_a_flow_adds_to_the_archive(desk: Desk):
     rows, all_orders = products(), orders(1_000)
     stream = desk.stream(all_orders.append_column(REASON, pa.array(["memory"] * 1_000)), files=10)

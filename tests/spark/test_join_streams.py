@@ -120,7 +120,7 @@ def test_exact_equals_duckdb_with_late_and_out_of_order_rows(desk):
     assert "EXACT" in flow.explain()
 
 
-@pytest.mark.parametrize(("policy", "how"), [("rand", "full"), ("prob", "inner")])
+@pytest.mark.parametrize(("policy", "how"), [("rand", "full"), pytest.param("prob", "inner", marks=pytest.mark.slow)])
 def test_live_and_caught_up_are_the_exact_join(desk, policy, how):
     """With less memory than the window needs; in two runs, the second with what came since."""
     left, right = (

@@ -25,7 +25,10 @@ def made(rows: int, keys: int = 4_000) -> tuple[pa.Table, pa.Table]:
     return stream, pa.table({"k": theirs, "name": [f"p{i}" for i in range(len(theirs))]})
 
 
-@pytest.mark.parametrize(("policy", "prepared", "how"), [("topw", True, "inner"), ("keepw", False, "left")])
+@pytest.mark.parametrize(
+    ("policy", "prepared", "how"),
+    [("topw", True, "inner"), pytest.param("keepw", False, "left", marks=pytest.mark.slow)],
+)
 def test_live_and_catch_up_add_up(desk: Desk, policy: str, prepared: bool, how: str):
     stream, rows = made(60_000)
     table = desk.table(rows, key="k", page=2_000, prepared=prepared)

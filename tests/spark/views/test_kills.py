@@ -89,6 +89,7 @@ def check(spark, world: World, whole: bool) -> None:
         view._store.close()
 
 
+@pytest.mark.slow
 def test_killed_before_the_commit_and_after(spark, world):
     """The two moments that matter, in one run each: everything is written but the manifest; the manifest is there."""
     changes(world)
