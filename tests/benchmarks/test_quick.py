@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", ["runtime", "join_table"])
+@pytest.mark.parametrize("name", ["runtime", "join_table/discard", "join_table/write", "join_table/keys"])
 def test_quick_run(name, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", name, "--quick", "--results", str(tmp_path / "results")],
