@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import warnings
 from pathlib import Path
@@ -63,7 +64,10 @@ def write_quotes(folder: Path) -> None:
                 "at": number * 100 + np.arange(100),
             }
         )
-        pq.write_table(quotes, folder / f"{number}.parquet")
+        path = folder / f"{number}.parquet"
+        pq.write_table(quotes, path)
+        # Spark reads files in the order of their times, and these are made in the same moment.
+        os.utime(path, (1_700_000_000 + number,) * 2)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 QUICK = {
     "groups": (
         "SELECT label, COUNT(*) AS n, SUM(amount) AS s, MIN(amount) AS lo, MAX(qty) AS hi, AVG(qty) AS mean, "
-        "COUNT(name) AS named, ROUND(AVG(amount), 2) AS half "
+        "COUNT(name) AS named, ROUND(SUM(amount) * 3, 1) AS tripled "
         "FROM orders JOIN customers USING (c) JOIN nations USING (n) GROUP BY label",
         ("orders", "customers", "nations"),
     ),
