@@ -7,6 +7,7 @@ result twice or never.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,20 @@ def widths(rows: pa.RecordBatch, numbers: Numbers) -> Sizes:
     for column in rows.columns:
         total += _extents(column, numbers, numbers + 1)
     return total
+
+
+def runs(sizes: Sizes, most: float) -> Iterator[tuple[int, int]]:
+    """Rows of these sizes in runs of at most `most` bytes, whatever their mean says; a larger row is a run alone.
+
+    >>> list(runs(np.array([4.0, 4.0, 9.0, 1.0]), 8))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    ends = np.cumsum(sizes)
+    begin, done = 0, 0.0
+    while begin < len(ends):
+        end = max(int(np.searchsorted(ends, done + most, side="right")), begin + 1)
+        yield begin, end
+        begin, done = end, float(ends[end - 1])
 
 
 def fixed_width(schema: pa.Schema) -> bool:

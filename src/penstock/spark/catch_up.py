@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadOption, TableChanged
-from penstock.kernels.contract import RESULTS
 from penstock.kernels.mesh.shedding import REASON
 from penstock.plan.catch_up import CatchUpPlan
 from penstock.spark.archive import Archive, Portion, marked, survey
@@ -27,7 +26,7 @@ from penstock.spark.crash import crash_point
 from penstock.spark.failures import cause
 from penstock.spark.jobs import watched
 from penstock.spark.schema import spark_schema
-from penstock.spark.sink import WRITTEN, Ledger, StagedFile
+from penstock.spark.sink import WRITTEN, Ledger, rows_writer
 from penstock.tables import keys
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def _join(
         # Spark takes the table for tiny (it knows page numbers only) and would broadcast it.
         joined = stream.join(rows.hint("merge"), equal, _SPARK_HOW[plan.how])
         wanted = [*stream.columns, *(f"t{i}" for i in range(len(plan.carried)))]
-        written = joined.select(*wanted).mapInArrow(_writer(ledger.place, number, plan.results), WRITTEN).collect()
+        written = joined.select(*wanted).mapInArrow(rows_writer(ledger.place, number, plan.results), WRITTEN).collect()
     except Exception as failure:
         raise _plainly(failure) from None
     finally:
@@ -198,21 +197,3 @@ def _likely(reader: PageReader, page: Page, marks: bytes) -> Iterator[pa.RecordB
     for batch in reader.batches(page):
         yield batch.filter(pa.array(likely[at : at + batch.num_rows]))
         at += batch.num_rows
-
-
-def _writer(
-    place: Path, number: int, schema: pa.Schema
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` that writes rows as one staged Parquet file."""
-
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        staged: StagedFile | None = None
-        for batch in batches:
-            if batch.num_rows:
-                staged = staged or StagedFile(place, number, schema)
-                columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
-                staged.add(pa.RecordBatch.from_arrays(columns, schema=schema))
-        if staged is not None:
-            yield staged.close(RESULTS)
-
-    return write

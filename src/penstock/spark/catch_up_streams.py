@@ -29,7 +29,7 @@ from penstock.spark.crash import crash_point
 from penstock.spark.failures import cause
 from penstock.spark.jobs import watched
 from penstock.spark.schema import spark_schema
-from penstock.spark.sink import WRITTEN, Ledger, StagedFile, batch_of
+from penstock.spark.sink import WRITTEN, Ledger, StagedFile, batch_of, rows_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -180,7 +180,7 @@ class _Job:
         place, schema, where = ledger.place, self._shape.results, self._plan.where
         parts = [self._selected(self._missing()).mapInArrow(_writer(place, number, self._shape, where), WRITTEN)]
         outer = [side for side in (LEFT, RIGHT) if self._shape.outer(side)]
-        parts += [self._alone(side).mapInArrow(_plain_writer(place, number, schema), WRITTEN) for side in outer]
+        parts += [self._alone(side).mapInArrow(rows_writer(place, number, schema), WRITTEN) for side in outer]
         rows = [row for part in parts for row in part.collect()]
         return [{"name": row["file"], "rows": row["rows"], "bytes": row["bytes"]} for row in rows]
 
@@ -307,24 +307,6 @@ def _writer(
             if joined.num_rows:
                 staged = staged or StagedFile(place, number, shape.results)
                 staged.add(joined)
-        if staged is not None:
-            yield staged.close(RESULTS)
-
-    return write
-
-
-def _plain_writer(
-    place: Path, number: int, schema: pa.Schema
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` that writes rows as they are."""
-
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        staged: StagedFile | None = None
-        for batch in batches:
-            if batch.num_rows:
-                staged = staged or StagedFile(place, number, schema)
-                columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
-                staged.add(pa.RecordBatch.from_arrays(columns, schema=schema))
         if staged is not None:
             yield staged.close(RESULTS)
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import BadOption, SinkDamaged
+from penstock.kernels.contract import RESULTS
 from penstock.spark.crash import crash_point
 from penstock.spark.files import read_whole, sync_directory, write_whole
 from penstock.spark.outbox import discard, unwrap
@@ -65,6 +66,24 @@ def file_writer(
                 open_files[parcel.channel].add(rows)
         for channel, staged in open_files.items():
             yield staged.close(channel)
+
+    return write
+
+
+def rows_writer(
+    place: Path, number: int, schema: pa.Schema
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow` that writes rows as one staged Parquet file."""
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        staged: StagedFile | None = None
+        for batch in batches:
+            if batch.num_rows:
+                staged = staged or StagedFile(place, number, schema)
+                columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+                staged.add(pa.RecordBatch.from_arrays(columns, schema=schema))
+        if staged is not None:
+            yield staged.close(RESULTS)
 
     return write
 

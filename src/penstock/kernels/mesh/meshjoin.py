@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.errors import MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Changes, Emission, Kernel, Metric
-from penstock.kernels.measure import Sizes, fixed_width, measure, widths
+from penstock.kernels.measure import fixed_width, measure, runs, widths
 from penstock.kernels.mesh.condition import FAILED, MET, Condition, Equal
 from penstock.kernels.mesh.index import I64
 from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, gather_pieces
@@ -243,7 +243,7 @@ class MeshJoin(Kernel):
             return
         numbers = np.flatnonzero(which)
         schema = self.channels[RESULTS]
-        for begin, end in _runs(widths(rows, numbers)):
+        for begin, end in runs(widths(rows, numbers), _SLICE_BYTES):
             some = rows.take(pa.array(numbers[begin:end]))
             self._note(beside + measure(some))
             nulls = [pa.nulls(some.num_rows, field.type) for field in list(schema)[some.num_columns :]]
@@ -356,7 +356,7 @@ class MeshJoin(Kernel):
         first = np.flatnonzero(np.diff(page_rows, prepend=-1))
         partners = self._reader.take(page, page_rows[first])
         met = np.repeat(np.arange(len(first)), np.diff(first, append=len(page_rows)))
-        for begin, end in _runs(widths(partners, met) + self._window.widths(window_rows)):
+        for begin, end in runs(widths(partners, met) + self._window.widths(window_rows), _SLICE_BYTES):
             yield from self._emit(window_rows[begin:end], _pick(partners, met[begin:end]))
 
     def _find(self, page: Page, page_rows: I64, window_rows: I64) -> Iterator[Emission]:
@@ -367,7 +367,7 @@ class MeshJoin(Kernel):
         fresh = self._window.flag(window_rows, MET)
         if self._how == "anti" or not len(fresh):
             return
-        for begin, end in _runs(self._window.widths(fresh)):
+        for begin, end in runs(self._window.widths(fresh), _SLICE_BYTES):
             rows = self._window.take(fresh[begin:end])
             self._counts["rows_out"] += rows.num_rows
             yield Emission(RESULTS, rows)
@@ -439,16 +439,6 @@ def results_schema(stream: pa.Schema, table: Table, condition: Condition = _EQUA
 def rows_in(budget: int, pages: Sequence[Page], row_bytes: int, condition: Condition = _EQUAL) -> int:
     """How many rows of this size a window under this budget holds: what one pass over the table is shared by."""
     return max((budget - reserve(pages, condition)) // (row_bytes + condition.row_bytes), 0)
-
-
-def _runs(sizes: Sizes) -> Iterator[tuple[int, int]]:
-    """Rows of these sizes in runs of about `_SLICE_BYTES`, whatever their mean says."""
-    ends = np.cumsum(sizes)
-    begin, done = 0, 0.0
-    while begin < len(ends):
-        end = max(int(np.searchsorted(ends, done + _SLICE_BYTES, side="right")), begin + 1)
-        yield begin, end
-        begin, done = end, float(ends[end - 1])
 
 
 def _pick(rows: pa.RecordBatch, numbers: np.ndarray) -> pa.RecordBatch:

@@ -25,7 +25,7 @@ from penstock.kernels.contract import (
     Kernel,
     Metric,
 )
-from penstock.kernels.measure import fixed_width
+from penstock.kernels.measure import fixed_width, runs
 from penstock.kernels.window import notes
 from penstock.kernels.window.arrivals import Queue, Ready, cost_of, costs_of
 from penstock.kernels.window.chains import Cursor, Probes, probe
@@ -307,7 +307,7 @@ class WindowJoin(Kernel):
         if cost_of(rows) <= self._gulp:
             yield rows, hashes, times
             return
-        for begin, end in _runs(costs_of(rows), self._gulp):
+        for begin, end in runs(costs_of(rows), self._gulp):
             # A copy: a slice would keep all of what it was cut from.
             yield rows.take(pa.array(np.arange(begin, end))), hashes[begin:end], times[begin:end]
 
@@ -404,7 +404,7 @@ class WindowJoin(Kernel):
             order = np.argsort(theirs[:count], kind="stable")
             met, probing = theirs[:count][order], ours[:count][order]
             each = (sizes[met - other.first].astype(np.float64) + own[probing]) / 8 + 16
-            for begin, end in _runs(each, self._slice / 2):
+            for begin, end in runs(each, self._slice / 2):
                 self._note(float(each[begin:end].sum()))
                 yield from self._emit(side, rows, probing[begin:end], met[begin:end], first)
 
@@ -468,7 +468,7 @@ class WindowJoin(Kernel):
         # A row that went too soon may have been its partner: then only the archive can tell.
         missed = moments[alone] <= self._hidden[1 - side]
         entries = alone + rows.first
-        for begin, end in _runs(rows.column("sizes")[alone[~missed]] / 8, self._slice / 2):
+        for begin, end in runs(rows.column("sizes")[alone[~missed]] / 8, self._slice / 2):
             yield from self._alone(side, rows.take(entries[~missed][begin:end]))
         if self._archive and missed.any():
             yield notes.left(side, rows.column("numbers")[alone[missed]], self._slot, self._step, "unsettled")
@@ -601,13 +601,3 @@ def truths(said: Any, rows: int) -> Mask:
         whole = said.combine_chunks() if isinstance(said, pa.ChunkedArray) else said
         return whole.fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
     return np.asarray(said, np.bool_).reshape(rows)
-
-
-def _runs(sizes: F64, most: float) -> Iterator[tuple[int, int]]:
-    """Rows of these sizes in runs of about `most` bytes."""
-    ends = np.cumsum(sizes)
-    begin, done = 0, 0.0
-    while begin < len(ends):
-        end = max(int(np.searchsorted(ends, done + most, side="right")), begin + 1)
-        yield begin, end
-        begin, done = end, float(ends[end - 1])
