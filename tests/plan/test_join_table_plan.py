@@ -158,6 +158,18 @@ def test_a_budget_too_small_names_the_smallest_that_does(tmp_path, products, pre
         plan(products, memory=int(parse_size(least) * 0.9), slots=slots)
 
 
+def test_a_budget_too_small_is_never_told_as_the_one_that_does(products):
+    with pytest.raises(MemoryTooSmall) as caught:
+        plan(products, memory="64KB")
+    least = parse_size(re.search(r'at least memory="([^"]+)"', str(caught.value))[1])
+    for memory in range(least - 110, least):
+        try:
+            plan(products, memory=memory)
+        except MemoryTooSmall as fault:
+            given, enough = re.search(r'^(.*) cannot hold .*at least memory="([^"]+)"', str(fault), re.DOTALL).groups()
+            assert given != enough
+
+
 @pytest.mark.parametrize("slots", [0, -1, 65])
 def test_slots_out_of_range(products, slots):
     with pytest.raises(BadOption, match=f"slots={slots} is not between 1 and 64"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -40,18 +40,15 @@ class FollowingJoinPlan(JoinTablePlan):
                 why="A row that waits for later steps could meet pages of two versions.",
                 do="Leave pages_per_step out.",
             )
-        made = cls(**{each.name: getattr(plan, each.name) for each in fields(JoinTablePlan)}, patience=patience)
         if patience < 0:
             raise BadOption(f"patience={patience} is no number of cycles.", do="Give 0 or more.")
-        if patience and not made.versions.kept:
+        if patience and not Versions(plan.table.path, plan.table.key).kept:
             raise BadOption(
                 f"patience needs versions that can be read again, and {plan.table.path} keeps none.",
                 why="A micro-batch that is run again after a crash must meet the version that it met before.",
                 do="Keep the table as a Delta or Iceberg table.",
             )
-        for fault in made._memory_faults():
-            raise fault
-        return made
+        return cls.extended(plan, patience=patience)
 
     @property
     def versions(self) -> Versions:

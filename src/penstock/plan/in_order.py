@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from penstock.errors import BadOption, UnknownColumn
 from penstock.kernels.mesh.in_order import SORT_SHARE, OrderedMeshJoin
@@ -28,10 +28,7 @@ class OrderedJoinPlan(JoinTablePlan):
                 why="All results of a row must be in one slot and in one micro-batch to come in order.",
                 do="Leave it out.",
             )
-        made = cls(**{each.name: getattr(plan, each.name) for each in fields(JoinTablePlan)}, order_by=order_by)
-        for fault in made._memory_faults():
-            raise fault
-        return made
+        return cls.extended(plan, order_by=order_by)
 
     @property
     def least_memory(self) -> int:

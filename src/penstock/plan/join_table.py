@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 
@@ -90,15 +90,26 @@ class JoinTablePlan(Plan):
             raise PlanError(f"{len(faults)} faults in this join.", why="\n  ".join(str(fault) for fault in faults))
         return plan
 
+    @classmethod
+    def extended(cls, plan: JoinTablePlan, **more: Any) -> Self:
+        """A plan of this class from a plain one, or why its memory does not suffice."""
+        known: dict[str, Any] = {each.name: getattr(plan, each.name) for each in fields(JoinTablePlan)}
+        made = cls(**known, **more)
+        for fault in made._memory_faults():
+            raise fault
+        return made
+
     def _memory_faults(self) -> list[PenstockError]:
         least = self.least_memory
         if self.memory >= least:
             return []
+        given, enough = format_size(self.memory), format_size(least, round_up=True)
+        given = f"{self.memory:,} bytes" if given == enough else given
         return [
             MemoryTooSmall(
-                f"{format_size(self.memory)} cannot hold one page and one packet of this join.",
+                f"{given} cannot hold one page and one packet of this join.",
                 why=f"{self.slots} slots need {format_size(least)}, most of it for one page of {self.table.path} each.",
-                do=f'Give at least memory="{format_size(least, round_up=True)}", '
+                do=f'Give at least memory="{enough}", '
                 f"or write the table with smaller pages: {_prepare(self.table)} --page 256KB",
             )
         ]

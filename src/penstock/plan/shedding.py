@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
@@ -41,7 +41,6 @@ class SheddingJoinPlan(JoinTablePlan):
         lag = parse_duration(max_lag, option="max_lag") / 1e6
         for fault in _faults(plan, lag):
             raise fault
-        known = {each.name: getattr(plan, each.name) for each in fields(JoinTablePlan)}
         rate = None
         if plan.outlook is not None:
             seconds = plan.outlook.pass_seconds
@@ -54,10 +53,7 @@ class SheddingJoinPlan(JoinTablePlan):
                 )
             waiting = plan.outlook.choice.window * (plan.row_bytes + plan.condition.row_bytes)
             rate = waiting / seconds
-        made = cls(**known, overload=Overload(policy, lag, seed, rate))
-        for fault in made._memory_faults():
-            raise fault
-        return made
+        return cls.extended(plan, overload=Overload(policy, lag, seed, rate))
 
     @property
     def least_memory(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
@@ -46,12 +46,8 @@ class SurrogateKeysPlan(JoinTablePlan):
                 why="New surrogate keys are whole numbers above all that the table has.",
                 do="Name a column of whole numbers beside the key.",
             )
-        known = {each.name: getattr(plan, each.name) for each in fields(JoinTablePlan)}
         start = first if first is not None else largest(table, surrogate) + 1
-        made = cls(**known, surrogate=surrogate, first=start)
-        for fault in made._memory_faults():
-            raise fault
-        return made
+        return cls.extended(plan, surrogate=surrogate, first=start)
 
     @property
     def least_memory(self) -> int:
