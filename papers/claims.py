@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -40,9 +41,17 @@ def show(console: Console, claims: Iterable[Claim]) -> None:
 def save(path: Path, claims: Sequence[Claim], **facts: object) -> None:
     """The claims as JSON, with whatever facts belong to them."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**facts, "claims": [asdict(claim) for claim in claims]}, indent=1) + "\n")
+    # NumPy's truths are not those of JSON.
+    plain = [asdict(claim) | {"holds": None if claim.holds is None else bool(claim.holds)} for claim in claims]
+    path.write_text(json.dumps({**facts, "claims": plain}, indent=1) + "\n")
 
 
 def load(path: Path) -> list[Claim]:
-    """What `save` wrote."""
-    return [Claim(**claim) for claim in json.loads(path.read_text())["claims"]]
+    """The claims that `save` wrote."""
+    return load_all(path)[0]
+
+
+def load_all(path: Path) -> tuple[list[Claim], dict[str, Any]]:
+    """The claims that `save` wrote, and the facts beside them."""
+    facts = json.loads(path.read_text())
+    return [Claim(**claim) for claim in facts.pop("claims")], facts

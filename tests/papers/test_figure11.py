@@ -53,7 +53,7 @@ def run():
 
 
 def test_the_list_and_what_is_not_in_it(run):
-    assert "figure11" in run().output
+    assert "figure11" in run("--list").output
     assert "there are: mesh" in " ".join(run("nets").output.split())
     assert "no figure 'figure99'" in " ".join(run("mesh", "figure99").output.split())
 
