@@ -13,6 +13,8 @@
     │   ├── NotMaintainable    a view's SQL has a clause that cannot be kept up to date
     │   ├── AnswerTimeTooShort a view promises less time than its least refresh takes
     │   ├── BadQuery           a standing query that cannot be: no id, an empty range, another type
+    │   │   └── BadSQL         the text of a query has a fault, with the place where it is
+    │   ├── BadPipeline        a pipeline's file has faults; each is told with its line
     │   ├── MemoryTooSmall     a budget below the smallest that would do
     │   ├── SessionNotReady    a foreign Spark session without the needed settings
     │   └── CheckpointMismatch a checkpoint made by a different plan or version
@@ -116,6 +118,35 @@ class AnswerTimeTooShort(PlanError):
 
 class BadQuery(PlanError):
     """A standing query that cannot be."""
+
+
+class BadSQL(BadQuery):
+    """The text of a query has a fault; `line` and `column` (from 1) say where, and a caret shows it."""
+
+    def __init__(self, what: str, *, why: str = "", do: str = "", text: str = "", start: int = 0, end: int = 0) -> None:
+        start = min(max(start, 0), len(text))
+        before = text[:start].rpartition("\n")[2]
+        rest = text[start:].partition("\n")[0]
+        self.line, self.column = text.count("\n", 0, start) + 1, len(before) + 1
+        self.text, self.start, self.end = text, start, max(end, start + 1)
+        super().__init__(what, why=why, do=do)
+        carets = max(min(self.end - start, len(rest), 80), 1)
+        before, rest = before[-80:], rest[:80]
+        # Tabs stay tabs above the caret, so that it stands where the fault is.
+        lead = "".join(mark if mark == "\t" else " " for mark in before)
+        place = f"line {self.line}, column {self.column}:\n  | {before}{rest}\n  | {lead}{'^' * carets}"
+        self.args = ("\n  ".join(part for part in (what, place, why, do) if part),)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_sql, (self.what, self.why, self.do, self.text, self.start, self.end))
+
+
+def _rebuild_sql(what: str, why: str, do: str, text: str, start: int, end: int) -> BadSQL:
+    return BadSQL(what, why=why, do=do, text=text, start=start, end=end)
+
+
+class BadPipeline(PlanError):
+    """A pipeline's file has faults."""
 
 
 class MemoryTooSmall(PlanError):

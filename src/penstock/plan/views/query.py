@@ -76,7 +76,7 @@ class Query:
 
 def analyse(sql: str, tables: Mapping[str, pa.Schema]) -> Query:
     """The view that a SELECT over these tables describes. Raises `NotMaintainable`, `UnknownTable`, `UnknownColumn`."""
-    return _Analysis(_parse(sql), tables).query()
+    return Analysis(_parse(sql), tables).query()
 
 
 def _parse(sql: str) -> Node:
@@ -99,7 +99,9 @@ def _parse(sql: str) -> Node:
     return tree
 
 
-class _Analysis:
+class Analysis:
+    """Reads the tree of a SELECT against the tables it names."""
+
     def __init__(self, tree: Node, tables: Mapping[str, pa.Schema]) -> None:
         self._tree = tree
         self._tables = tables
@@ -110,6 +112,7 @@ class _Analysis:
         self._scalars = Scalars(self._column)
 
     def query(self) -> Query:
+        """The view that the tree describes."""
         try:
             return self._query()
         except RecursionError:
