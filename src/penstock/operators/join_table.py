@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadOption
 from penstock.kernels.mesh.condition import Condition
 from penstock.kernels.mesh.meshjoin import How
-from penstock.plan.following import FollowingJoinPlan
-from penstock.plan.in_order import OrderedJoinPlan
-from penstock.plan.join_table import Division, JoinTablePlan
-from penstock.plan.shedding import SheddingJoinPlan
+from penstock.plan.join_table import Division
+from penstock.plan.table_joins import plan_join_table
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
 from penstock.spark.slots import shuffle_partitions
@@ -75,46 +72,20 @@ def join_table(
         flow = ps.join_table(orders, stock, on="product_id", memory="64MB")
         flow.start(results="enriched/", checkpoint="ck/")
     """
-    if not isinstance(table, Table):
-        raise BadOption(
-            f"{type(table).__name__} is not a table.",
-            do='Open it first: penstock.table("products/", key="product_id").',
-        )
-    if shed is None and max_lag is not None:
-        raise BadOption(
-            f"max_lag={max_lag!r} without shed.",
-            why="A join that may not shed joins every row, however long they wait.",
-            do='Say which rows to keep: shed="keepw", "samplew", "topw" or "cluster". Or leave max_lag out.',
-        )
-    if patience and not follow:
-        raise BadOption(
-            f"patience={patience} without follow.",
-            why="A table that does not change will not have the partner later either.",
-            do="Give follow=True as well.",
-        )
-    if order_by is not None and (follow or shed is not None):
-        raise BadOption("order_by is for joins without shed and follow.", do="Leave one of them out.")
-    if follow and shed is not None:
-        raise BadOption(
-            "shed and follow exclude each other.",
-            why="Rows that are shed are joined later, by catch-up, with another version than that of their time.",
-            do="Leave one of them out.",
-        )
-    plan = JoinTablePlan.checked(
+    plan = plan_join_table(
         arrow_schema(stream),
         table,
-        on=on if isinstance(on, Condition) else (on,) if isinstance(on, str) else tuple(on),
-        how=how,
+        on=on,
         memory=memory,
+        how=how,
         slots=shuffle_partitions(stream.sparkSession) if slots is None else slots,
         division=division,
-        rows_decide=shed is not None or follow or order_by is not None,
         pages_per_step=pages_per_step,
+        shed=shed,
+        max_lag=max_lag,
+        seed=seed,
+        follow=follow,
+        patience=patience,
+        order_by=order_by,
     )
-    if order_by is not None:
-        plan = OrderedJoinPlan.of(plan, order_by=order_by)
-    if follow:
-        plan = FollowingJoinPlan.of(plan, patience=patience)
-    if shed is not None:
-        plan = SheddingJoinPlan.of(plan, shed=shed, max_lag=max_lag, seed=seed)
     return run(plan, [stream])

@@ -15,7 +15,9 @@ from penstock.errors import BadOption
 from penstock.spark.wire import CORRUPT, SOURCE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 #: Options of Spark's JSON reader that cannot hold here, each with the reason.
 _REFUSED = {
@@ -51,6 +53,11 @@ def read_json(spark: SparkSession, path: str, schema: str | StructType, **option
         raise BadOption(f"The schema has a column {taken[0]!r}.", why="The name is used to mark bad records.")
     told = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     lines = spark.readStream.options(**told).text(path).where(fn.col("value").rlike(r"[^\s\x{FEFF}]"))
+    return json_records(lines, fn.col("_metadata.file_path"), wanted, told)
+
+
+def json_records(lines: DataFrame, source: Column, wanted: StructType, options: Mapping[str, str]) -> DataFrame:
+    """The rows of JSON records that are texts in column `value`; `source` says where one came from."""
     fields = StructType([StructField(field.name, field.dataType) for field in wanted])
     # Spark's parser stops at the end of the first value and passes over what follows. Inside an object and inside an
     # array what follows is in the way, and nothing can be right in both.
@@ -58,12 +65,12 @@ def read_json(spark: SparkSession, path: str, schema: str | StructType, **option
     parsed = fn.from_json(
         fn.concat(fn.lit('{"r":'), fn.col("value"), fn.lit("}")),
         inside,
-        told | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT},
+        dict(options) | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT},
     )
     alone = fn.json_array_length(fn.concat(fn.lit("["), fn.col("value"), fn.lit("]"))) == 1
     rows = lines.select(
         fn.col("value"),
-        fn.col("_metadata.file_path").alias(SOURCE),
+        source.alias(SOURCE),
         parsed.alias("parsed"),
         (alone & fn.is_valid_utf8("value")).alias("alone"),
     )
@@ -74,3 +81,20 @@ def read_json(spark: SparkSession, path: str, schema: str | StructType, **option
         fn.when(~whole, fn.make_valid_utf8("value")).alias(CORRUPT),
         fn.col(SOURCE),
     )
+
+
+def read_csv(spark: SparkSession, path: str, schema: StructType, **options: str) -> DataFrame:
+    """A stream of CSV files with a line of names.
+
+    Guarantees
+        A record whose values all fit `schema` is a row; any other goes to the channel `set_aside` of the flow that
+        reads the stream, with file and text. A file whose names are not those of the schema, in its order, stops the
+        query: nothing is read into the wrong column.
+    State and cost
+        None; parsed inside the JVM.
+    """
+    marked = StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    told = {"header": "true", **options}
+    ours = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "enforceSchema": "false"}
+    rows = spark.readStream.schema(marked).options(**told, **ours).csv(path)
+    return rows.select(*schema.names, CORRUPT, fn.col("_metadata.file_path").alias(SOURCE))

@@ -1,0 +1,139 @@
+"""The columns of a stream: written in the file, or found in the files that are there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.json as json
+import pyarrow.parquet as pq
+
+from penstock.errors import BadOption, UnreadableTable, UnsupportedType
+from penstock.plan.view import plain
+
+#: The types of columns, as people write them.
+TYPES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+_ALIKE = {"bool": "boolean", "integer": "int", "bigint": "long", "text": "string", "varchar": "string", "real": "float"}
+#: How much of the files is looked at to find the columns of a text format.
+_FILES, _BYTES = 3, 4 << 20
+
+
+def type_of(text: object, option: str) -> pa.DataType:
+    """The type that a name says.
+
+    >>> type_of("long", "id"), type_of("decimal(10, 2)", "price")
+    (DataType(int64), Decimal128Type(decimal128(10, 2)))
+    """
+    name = str(text).strip().lower()
+    decimal = re.fullmatch(r"decimal\((\d{1,2})\s*,\s*(\d{1,2})\)", name)
+    if decimal and 1 <= int(decimal[1]) <= 38 and int(decimal[2]) <= int(decimal[1]):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    found = TYPES.get(_ALIKE.get(name, name))
+    if found is None:
+        raise BadOption(
+            f"{option} = {text!r} is no type of a column.", do=f"Give one of: {', '.join(TYPES)}, decimal(10,2)."
+        )
+    return found
+
+
+def name_of(kind: pa.DataType) -> str:
+    """The name of a type, to be written into a file."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return next(name for name, known in TYPES.items() if known == kind)
+
+
+def data_files(path: Path, suffix: str) -> list[Path]:
+    """The files of a format at a path, which is one of them or a folder, as Spark would read them: oldest first."""
+    if path.is_file():
+        return [path]
+    found = [f for f in path.rglob("*") if f.is_file() and f.suffix == suffix and not f.name.startswith((".", "_"))]
+    # A text source reads every file of its folder, whatever it is called.
+    if not found and suffix != ".parquet":
+        found = [f for f in path.glob("*") if f.is_file() and not f.name.startswith((".", "_"))]
+    return sorted(found, key=lambda f: (f.stat().st_mtime_ns, f.name))
+
+
+def infer(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
+    """The columns of the files that are there, in the types that Spark has."""
+    files = data_files(path, f".{format_}")
+    if not files:
+        raise UnreadableTable(
+            f"{path} has no {format_} files yet, so its columns are not known.",
+            do='Write them down: columns = { order_id = "long", ordered_at = "timestamp" }.',
+        )
+    try:
+        schemas = [_schema(file, format_, options) for file in islice(files, _FILES)]
+        merged = pa.unify_schemas(schemas, promote_options="permissive") if format_ != "parquet" else schemas[0]
+        return as_spark_has_them(merged, str(path))
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as fault:
+        raise UnreadableTable(
+            f"{path}: its columns cannot be found: {str(fault).splitlines()[0]}",
+            do="Write them down: columns = { … }, and the options of the format: options = { … }.",
+        ) from fault
+
+
+def as_spark_has_them(schema: pa.Schema, where: str) -> pa.Schema:
+    """Columns with types that can be named; times are moments, in UTC where nothing else is said."""
+    fields = []
+    # A column without any value could be anything: as text it loses nothing.
+    known = [pa.field(f.name, pa.string()) if pa.types.is_null(f.type) else f for f in schema]
+    for field in plain(pa.schema(known), where):
+        kind = field.type
+        if pa.types.is_timestamp(kind):
+            kind = TYPES["timestamp"]
+        if kind not in TYPES.values() and not pa.types.is_decimal(kind):
+            raise UnsupportedType(
+                f"{where}: {field.name} is {field.type}, which a stream cannot have.",
+                do="Name the columns that are wanted, without it: columns = { … }.",
+            )
+        fields.append(pa.field(field.name, kind))
+    return pa.schema(fields)
+
+
+def _schema(file: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
+    if format_ == "parquet":
+        return pq.read_schema(file)
+    with file.open("rb") as opened:
+        head = opened.read(_BYTES)
+    # Whole lines only.
+    head = head[: head.rfind(b"\n") + 1] or head
+    if format_ == "json":
+        return json.read_json(pa.BufferReader(head)).schema
+    return csv.read_csv(pa.BufferReader(head), **csv_options(options)).schema
+
+
+def csv_options(options: Mapping[str, str]) -> dict[str, object]:
+    """Options of Spark's CSV reader as Arrow's reader has them, as far as both have them."""
+    told = {name.lower(): value for name, value in options.items()}
+    header = told.get("header", "true") == "true"
+    return {
+        "read_options": csv.ReadOptions(autogenerate_column_names=not header, use_threads=False),
+        "parse_options": csv.ParseOptions(
+            delimiter=told.get("sep", told.get("delimiter", ",")), quote_char=told.get("quote", '"') or False
+        ),
+        "convert_options": csv.ConvertOptions(
+            strings_can_be_null=True, null_values=[told.get("nullvalue", "")], quoted_strings_can_be_null=False
+        ),
+    }
+
+
+def written(columns: Mapping[str, object]) -> pa.Schema:
+    """Columns that are written down as names and types."""
+    return pa.schema([(name, type_of(kind, f"columns.{name}")) for name, kind in columns.items()])

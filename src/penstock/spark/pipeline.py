@@ -1,0 +1,72 @@
+"""The streams of a pipeline as DataFrames, by Spark's own formats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as fn
+
+from penstock.errors import SessionNotReady
+from penstock.spark.schema import spark_schema
+from penstock.spark.sources import json_records, read_csv, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.plan.pipeline.spec import Stream
+
+#: Formats that are not in Spark itself, with the class that says they are there and what to add.
+_PACKAGES = {
+    "kafka": ("org.apache.spark.sql.kafka010.KafkaSourceProvider", "org.apache.spark:spark-sql-kafka-0-10_2.13"),
+    "delta": ("io.delta.sql.DeltaSparkSessionExtension", "io.delta:delta-spark_2.13"),
+}
+
+
+def check_formats(spark: SparkSession, formats: Iterable[str]) -> None:
+    """Refuse a session without the packages of the formats that it is to read and write."""
+    jvm = spark._jvm
+    for format_ in sorted(set(formats) & _PACKAGES.keys()):
+        name, package = _PACKAGES[format_]
+        try:
+            jvm.java.lang.Class.forName(name, False, jvm.Thread.currentThread().getContextClassLoader())  # type: ignore[union-attr]
+        except Exception:
+            raise SessionNotReady(
+                f"This Spark has no {format_}.",
+                why=f"It comes as a package of its own, {package}.",
+                do="Put its jars into Spark's folder jars/, or name the package when the session is made: "
+                f'spark_jars_packages="{package}:<version>".',
+            ) from None
+
+
+def open_stream(spark: SparkSession, stream: Stream) -> DataFrame:
+    """A stream's rows, with the columns that mark records which do not fit."""
+    schema = spark_schema(stream.columns)
+    options = dict(stream.options)
+    if stream.path is not None:
+        place = stream.path
+        if place.is_file():
+            # The file source follows a folder.
+            options["pathGlobFilter"], place = _literal(place.name), place.parent
+        if stream.format == "json":
+            return read_json(spark, str(place), schema, **options)
+        if stream.format == "csv":
+            return read_csv(spark, str(place), schema, **options)
+        return spark.readStream.schema(schema).options(**options).parquet(str(place))
+    rows = spark.readStream.format(stream.format).options(**options).load()
+    if not stream.decoded:
+        return rows.select(*(f"`{name}`" for name in stream.columns.names))
+    source = fn.lit(stream.format)
+    if stream.format == "kafka":
+        source = fn.concat_ws("/", fn.lit("kafka:"), "topic", "partition", "offset")
+    # A record that is nothing, as Kafka's tombstones are, is no JSON either, and is set aside as an empty text.
+    texts = rows.withColumn("value", fn.coalesce(fn.col("value").cast("string"), fn.lit("")))
+    return json_records(texts, source, schema, {})
+
+
+def _literal(name: str) -> str:
+    """A file's name as a pattern that matches it alone."""
+    return "".join(
+        f"[{letter}]" if letter in "*?{}" else f"\\{letter}" if letter in "[]\\" else letter for letter in name
+    )

@@ -1,0 +1,211 @@
+"""A pipeline's file: what it says, and every fault of it with its line, before Spark is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import BadPipeline, UnreadableTable
+from penstock.plan.pipeline import read_pipeline
+from penstock.plan.pipeline.columns import infer, name_of, type_of
+from penstock.plan.pipeline.csv_tables import table_path
+from penstock.plan.pipeline.lines import lines_of
+from penstock.plan.pipeline.operators import OPERATORS, Known, plan_of
+from penstock.tables import table
+
+GOOD = """
+trigger = "available_now"
+
+[streams.orders]
+path = "orders/"
+time = "ordered_at"
+lateness = "10 minutes"
+options = { maxFilesPerTrigger = 1 }
+
+[tables.products]
+path = "products.csv"
+key = "product_id"
+
+[queries.enriched]
+operator = "join_table"
+stream = "orders"
+table = "products"
+on = "product_id"
+memory = "64MB"
+sink = { path = "out/" }
+
+[queries.text]
+sql = \"\"\"
+SELECT order_id FROM orders, products
+WHERE orders.product_id = products.product_id\"\"\"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "a.csv").write_text(
+        "order_id,product_id,ordered_at,note\n1,10,2026-01-01 10:00:00,\n2,11,2026-01-01 10:00:01,\n"
+    )
+    (tmp_path / "products.csv").write_text("product_id,name,price\n10,apple,1.5\n11,pear,2\n")
+    return tmp_path
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "pipeline.toml").write_text(text)
+    return folder / "pipeline.toml"
+
+
+def test_a_whole_file_is_read_with_its_columns_found_in_the_files(folder: Path) -> None:
+    pipeline, faults = read_pipeline(write(folder, GOOD))
+    faults.check()
+    orders, products = pipeline.streams["orders"], pipeline.tables["products"]
+    assert pipeline.trigger is None
+    assert (orders.format, orders.time, orders.options) == ("csv", "ordered_at", {"maxFilesPerTrigger": "1"})
+    assert [str(kind) for kind in orders.columns.types] == ["int64", "int64", "timestamp[us, tz=UTC]", "string"]
+    assert products.columns == pa.schema([("product_id", "int64"), ("name", "string"), ("price", "double")])
+    assert pipeline.queries["enriched"].options["memory"] == "64MB"
+    assert pipeline.queries["enriched"].sink.path == folder / "out"
+    assert pipeline.queries["text"].sink.format == "console"
+    assert pipeline.folder == folder / "pipeline-run"
+
+
+def test_every_fault_is_told_at_once_with_its_line(folder: Path) -> None:
+    text = GOOD.replace('"available_now"', '"sometimes"').replace('time = "ordered_at"', 'time = "orderd_at"')
+    text = text.replace("on =", "no =").replace('key = "product_id"', 'key = "productid"\nkie = 1')
+    text = text.replace('sink = { path = "out/" }', 'sink = { format = "oracle" }')
+    _, faults = read_pipeline(write(folder, text))
+    with pytest.raises(BadPipeline) as told:
+        faults.check()
+    said = str(told.value)
+    for line, words in {2: "sometimes", 6: "ordered_at", 12: "product_id", 13: "kie", 21: "oracle"}.items():
+        assert f"pipeline.toml:{line}: " in said, said
+        assert words in said
+    assert "Did you mean 'ordered_at' or" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("a = [1,\n  2\nb = 3\n", 3, "no TOML"),
+        ("[streams.orders]\npath = orders\n", 2, "no TOML"),
+        ("x = 1\nx = 2\n", 2, "no TOML"),
+        ("[streams.orders]\nformat = 'parquet'\n", 1, "There is no path"),
+        ("[streams.orders]\npath = 'nowhere/'\nformat = 'csv'\n", 2, "does not exist"),
+        ("[streams.o]\nformat = 'kafka'\n", 1, "kafka.bootstrap.servers"),
+        ("[streams.o]\nformat = 'rate'\ncolumns = { a = 'int' }\n", 3, "columns of its own"),
+        ("[streams.o]\npath = 'orders/'\n\n[streams.o.columns]\norder_id = 'lang'\n", 5, "is no type"),
+        ("[streams.o]\npath = 'orders/'\noptions = { mode = 'DROPMALFORMED' }\n", 3, "set aside"),
+        ("[streams.o]\npath = 'orders/'\n[queries.q]\nsink = 'console'\n", 3, "neither sql nor operator"),
+        ("[streams.'a b']\npath = 'orders/'\n", 1, "is no name"),
+        ("streams = 3\n", 1, "is no table"),
+        ("cores = true\n[streams.o]\npath = 'orders/'\n", 1, "no number of cores"),
+    ],
+)
+def test_a_fault_is_told_where_it_is(folder: Path, text: str, line: int, words: str) -> None:
+    with pytest.raises(BadPipeline, match=f"pipeline.toml:{line}: ") as told:
+        read_pipeline(write(folder, text))[1].check()
+    assert words in str(told.value)
+
+
+def test_values_in_several_lines_begin_where_their_names_stand() -> None:
+    text = '# a comment\na = """\none\ntwo\n"""\n\n[b.c]\nd = [\n 1,\n]\ne = { f = 1, g = 2 }\n'
+    text += "[[h]]\ni = 1\n[[h]]\ni = 2\n"
+    lines = lines_of(text)
+    assert {path: lines[path] for path in [("a",), ("b", "c"), ("b", "c", "d"), ("b", "c", "e", "g")]} == {
+        ("a",): 2,
+        ("b", "c"): 7,
+        ("b", "c", "d"): 8,
+        ("b", "c", "e", "g"): 11,
+    }
+    assert (lines["h", 0, "i"], lines["h", 1, "i"]) == (13, 15)
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(0, 9), min_size=1, max_size=6))
+def test_the_line_of_a_value_is_the_one_that_names_it(said: dict[str, int]) -> None:
+    text = "".join(f"\n# note\n{name} = {value}\n" for name, value in said.items())
+    assert lines_of(text) == {(name,): 3 * n + 3 for n, name in enumerate(said)}
+
+
+def test_types_have_names_and_names_have_types() -> None:
+    for name in ("long", "timestamp", "decimal(10,2)", "string", "boolean", "date", "binary", "double"):
+        assert name_of(type_of(name, "c")) == name
+
+
+def test_a_table_in_csv_becomes_pages_once(folder: Path) -> None:
+    pipeline, faults = read_pipeline(write(folder, GOOD))
+    faults.check()
+    place = table_path(pipeline.tables["products"], folder / "run")
+    assert table(place, key="product_id").rows == 2
+    assert pq.read_table(place)["price"].to_pylist() == [1.5, 2.0]
+    assert table_path(pipeline.tables["products"], folder / "run") == place
+    (folder / "products.csv").write_text("product_id,name,price\n10,apple,cheap\n")
+    with pytest.raises(UnreadableTable, match=r"products\.csv"):
+        table_path(pipeline.tables["products"], folder / "run")
+    assert [f.name for f in (folder / "run" / "tables").iterdir()] == [place.name]
+
+
+def test_columns_of_json_and_parquet_are_found(tmp_path: Path) -> None:
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j" / "a.json").write_text('{"a": 1, "b": "x"}\n{"a": 2, "b": null}\n')
+    assert infer(tmp_path / "j", "json", {}) == pa.schema([("a", pa.int64()), ("b", pa.string())])
+    pq.write_table(
+        pa.table({"t": pa.array([0], pa.timestamp("ns")), "d": pa.array([1], pa.uint8())}), tmp_path / "p.parquet"
+    )
+    assert infer(tmp_path / "p.parquet", "parquet", {}).types == [pa.timestamp("us", "UTC"), pa.int16()]
+
+
+def test_options_of_an_operator_become_its_plan(folder: Path) -> None:
+    pipeline, _ = read_pipeline(write(folder, GOOD))
+    place = table_path(pipeline.tables["products"], folder / "run")
+    known = Known(pipeline.streams, {"products": lambda: table(place, key="product_id")}, 2, folder)
+    options = pipeline.queries["enriched"].options
+    planned, faults = plan_of("join_table", options, known)
+    assert not faults
+    assert planned is not None
+    assert planned.plan.channels["results"].names == ["order_id", "product_id", "ordered_at", "note", "name", "price"]
+    assert [stream.name for stream in planned.streams] == ["orders"]
+    for change, words in [
+        ({"table": "product"}, "Did you mean 'products'?"),
+        ({"memory": "64"}, "The unit is missing"),
+        ({"memori": "64MB"}, "Did you mean 'memory'?"),
+        ({"follow": "yes"}, "is no bool"),
+        ({"on": {"band": {"column": "order_id"}}}, "does not say what it must"),
+    ]:
+        planned, faults = plan_of("join_table", {**options, **change}, known)
+        assert planned is None
+        assert words in str(faults[0][1]), faults
+
+
+@pytest.mark.parametrize(
+    ("operator", "options"),
+    [
+        ("join_streams", {"left": "orders", "right": "sent", "on": "order_id", "within": "1 hour", "memory": "16MB"}),
+        (
+            "standing_queries",
+            {
+                "left": "orders", "right": "sent", "queries": "alerts.parquet", "memory": "64MB", "keep": 100,
+                "select": {"on": "order_id", "left": "product_id", "right": "weight"},
+            },
+        ),
+        ("subscriptions", {"stream": "sent", "x": "weight", "y": "weight", "key": "order_id", "order": "sent_at"}),
+    ],
+)  # fmt: skip
+def test_every_operator_has_a_plan(folder: Path, operator: str, options: dict[str, object]) -> None:
+    sent = '[streams.sent]\nformat = "json"\npath = "sent/"\ntime = "sent_at"\n'
+    sent += 'columns = { order_id = "long", weight = "long", sent_at = "timestamp" }\n'
+    (folder / "sent").mkdir()
+    pipeline, faults = read_pipeline(write(folder, GOOD + sent))
+    faults.check()
+    alerts = pa.table(
+        {"query": [1], "product_id_from": [0], "product_id_to": [5], "weight_from": [0], "weight_to": [5]}
+    )
+    pq.write_table(alerts, folder / "alerts.parquet")
+    planned, told = plan_of(operator, options, Known(pipeline.streams, {}, 2, folder))
+    assert planned is not None, told
+    assert operator in OPERATORS
