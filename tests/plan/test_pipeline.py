@@ -202,9 +202,10 @@ def test_every_operator_has_a_plan(folder: Path, operator: str, options: dict[st
     (folder / "sent").mkdir()
     pipeline, faults = read_pipeline(write(folder, GOOD + sent))
     faults.check()
-    alerts = pa.table(
-        {"query": [1], "product_id_from": [0], "product_id_to": [5], "weight_from": [0], "weight_to": [5]}
-    )
+    bounds = {
+        f"{side}_{end}": [n] for side in ("left_product_id", "right_weight") for n, end in enumerate(("from", "to"))
+    }
+    alerts = pa.table({"query": [1], **bounds})
     pq.write_table(alerts, folder / "alerts.parquet")
     planned, told = plan_of(operator, options, Known(pipeline.streams, {}, 2, folder))
     assert planned is not None, told
