@@ -47,6 +47,9 @@ def plan(
         ({"columns": replace(COLUMNS, key=("idd",))}, UnknownColumn, "id"),
         ({"columns": replace(COLUMNS, deleted="gon")}, UnknownColumn, "gone"),
         ({"columns": replace(COLUMNS, deleted="risk")}, UnsupportedType, "boolean"),
+        ({"columns": replace(COLUMNS, x2="pr")}, UnknownColumn, "per"),
+        ({"columns": replace(COLUMNS, x2="market")}, UnsupportedType, "no order"),
+        ({"columns": replace(COLUMNS, x2="per"), "agg": "sum"}, BadOption, "two columns"),
         ({"columns": replace(COLUMNS, order="slot")}, BadOption, "two columns 'slot'"),
     ],
 )
@@ -67,3 +70,10 @@ def test_memory_may_change_at_a_restart_and_nothing_else():
     assert plan(memory="128MB").identity() == plan().identity()
     assert plan(agg="max").identity() != plan().identity()
     assert "2 slots, divided by market" in plan().explain()
+
+
+def test_ranges_of_two_columns_have_boxes():
+    two = plan(replace(COLUMNS, x2="per"))
+    assert two.identity()["aggregate"] == "min(per) for ranges of risk and per"
+    assert {"inner_bottom", "inner_top", "outer_bottom", "outer_top"} <= set(two.channels["results"].names)
+    assert two.make(0).channels == two.channels

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+from tests.kernels.subscriptions import judge2d
 from tests.kernels.subscriptions.judge import changes, concerns, heard, ranges
 from tests.spark.conftest import FINITE, Desk, eventually
 
@@ -96,6 +97,42 @@ def asked_again(updates: pa.Table) -> dict[tuple[float, float], int | None]:
     ).fetchall()
     assert rows.num_rows < asked.num_rows * 10
     return {(x1, x2): y for x1, x2, y in found}
+
+
+def test_subscribers_of_two_dimensional_ranges_know_the_answer_after_every_update(desk: Desk):
+    """All ranges of 6 places on either axis, over two slots; at the end they know what DuckDB says."""
+    table = updates(120, seed=9, keys=12)
+    table = table.set_column(2, "x", pa.array(np.random.default_rng(2).integers(0, 5, 120)))
+    table = table.append_column("z", pa.array(np.random.default_rng(3).integers(0, 5, 120).astype(float)))
+    places = {"first": [*range(5)], "second": [float(z) for z in range(5)], "parts": ["p", "q", "r"]}
+    flow = ps.Subscriptions(
+        desk.stream(table, files=2),
+        x=("x", "z"),
+        y="y",
+        key="key",
+        order="at",
+        partition_by="part",
+        deleted="gone",
+        slots=2,
+    )
+    got = desk.run(flow)
+    facts, aside = judge2d.changes("min", table.to_pylist(), *places.values())
+    told = judge2d.heard(got, *places.values())
+    assert Counter(told) == Counter(facts)
+    assert desk.written(flow, "out-aside", "set_aside").num_rows == aside > 0
+    known: dict[tuple, int | None] = dict.fromkeys(judge2d.subscribers(*places.values()))
+    for fact in sorted(told, key=lambda fact: fact[0]):
+        known[fact[1:-1]] = fact[-1]
+    asked = pa.table(list(zip(*known, strict=True)), names=["p", "l1", "u1", "l2", "u2"])
+    assert asked.num_rows == 3 * 15 * 15
+    newest = (
+        """SELECT * FROM (SELECT DISTINCT ON (part, key) * FROM "table" ORDER BY part, key, "at" DESC) WHERE NOT gone"""
+    )
+    found = duckdb.sql(
+        f"SELECT p, l1, u1, l2, u2, min(y) FROM asked LEFT JOIN ({newest}) ON part = p AND x BETWEEN l1 AND u1 "
+        "AND z BETWEEN l2 AND u2 GROUP BY ALL"
+    ).fetchall()
+    assert known == {tuple(row[:-1]): row[-1] for row in found}
 
 
 def test_a_stream_without_rows_says_nothing_and_ends(desk: Desk):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.errors import BadOption
 from penstock.kernels.subscriptions.range_kernel import Columns
 from penstock.plan.subscriptions import SubscriptionsPlan
 from penstock.spark.runtime import run
@@ -21,7 +22,7 @@ Names = str | list[str] | tuple[str, ...]
 def Subscriptions(  # noqa: N802
     stream: DataFrame,
     *,
-    x: str,
+    x: Names,
     y: str | None = None,
     key: Names,
     order: str,
@@ -39,10 +40,14 @@ def Subscriptions(  # noqa: N802
         Updates that cannot be used go to the channel `set_aside`, each with the reason.
         Messages are named by `slot` and `seq`, the same after any crash.
     State and cost
-        The table, at most `memory` bytes of it in all slots together; O(log N) an update, however many subscribe.
+        The table, at most `memory` bytes of it in all slots together; O(log N) an update, however many subscribe. With
+        two columns as x, O(sqrt N) for each row that bounds or is bared, and on random rows some hundred messages an
+        update, not two: in four dimensions what an update concerns is many small boxes.
 
     Parameters
-        x, y: the column of the ranges, and the one to aggregate.
+        x, y: the column of the ranges, and the one to aggregate. With two columns as x, ranges are two-dimensional:
+            `WHERE a BETWEEN l1 AND u1 AND b BETWEEN l2 AND u2`, for "min" and "max". A message then has a box: also
+            `outer_bottom < l2 <= inner_bottom` and `inner_top <= u2 < outer_top`.
         key: what tells rows of the table apart; an update replaces the row with the same key.
         order: grows with every update of a row, a number or a time; the newest wins.
         agg: "min" and "max" say the new answer (`value`); "count", "sum", "avg" and "distinct" say which values came
@@ -57,8 +62,10 @@ def Subscriptions(  # noqa: N802
         flow = ps.Subscriptions(quotes, x="risk", y="per", key="symbol", order="at", partition_by="market")
         flow.results.writeStream.format("kafka")…
     """
+    first, *second = _places(x)
     columns = Columns(
-        x=x,
+        x=first,
+        x2=second[0] if second else None,
         y=y,
         key=_names(key),
         order=order,
@@ -70,6 +77,17 @@ def Subscriptions(  # noqa: N802
         arrow_schema(stream), columns, agg=agg, memory=memory, slots=shared if slots is None else slots
     )
     return run(plan, [stream])
+
+
+def _places(x: Names) -> tuple[str, ...]:
+    names = _names(x)
+    if not 1 <= len(set(names)) == len(names) <= 2:
+        raise BadOption(
+            f"x={x!r} does not name one column or two.",
+            why="Ranges are intervals of one column, or rectangles of two.",
+            do='Give x="risk", or x=("risk", "size").',
+        )
+    return names
 
 
 def _names(given: Names) -> tuple[str, ...]:

@@ -14,12 +14,11 @@ from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metr
 from penstock.kernels.subscriptions.codes import check_ordered
 from penstock.kernels.subscriptions.engine import AGGREGATES, EXTREMES, Aggregate
 from penstock.kernels.subscriptions.range_kernel import (
-    BYTES_PER_ROW,
     LEAST_MEMORY,
-    TABLE_PART,
     Columns,
     RangeSubscriptions,
     message_schema,
+    most_rows,
 )
 from penstock.plan.base import Plan, Side
 from penstock.plan.units import parse_size
@@ -94,7 +93,7 @@ class SubscriptionsPlan(Plan):
         return {
             "operator": self.name,
             "stream columns": ", ".join(f"{field.name} {field.type}" for field in self.stream),
-            "aggregate": f"{self.agg}({columns.y or '*'}) for ranges of {columns.x}",
+            "aggregate": self._query,
             "key": ", ".join(columns.key),
             "order": columns.order,
             "deleted": columns.deleted or "",
@@ -102,10 +101,15 @@ class SubscriptionsPlan(Plan):
             "slots": str(self.slots),
         }
 
+    @property
+    def _query(self) -> str:
+        places = self.columns.x if self.columns.x2 is None else f"{self.columns.x} and {self.columns.x2}"
+        return f"{self.agg}({self.columns.y or '*'}) for ranges of {places}"
+
     def explain(self) -> str:
         """The query, the table, the division."""
         columns = self.columns
-        rows = int((self.memory / self.slots - LEAST_MEMORY / 2) * TABLE_PART) // BYTES_PER_ROW * self.slots
+        rows = most_rows(self.memory // self.slots, columns) * self.slots
         work = (
             f"{self.slots} slot{'s' * (self.slots > 1)}, divided by {', '.join(columns.partition_by)}"
             if columns.partition_by
@@ -113,7 +117,7 @@ class SubscriptionsPlan(Plan):
         )
         return "\n".join(
             [
-                f"Subscriptions: {self.agg}({columns.y or '*'}) for ranges of {columns.x}",
+                f"Subscriptions: {self._query}",
                 f"  table    the newest row of each {', '.join(columns.key)}, by {columns.order}",
                 f"  work     {work}",
                 f"  memory   {self.memory >> 20} MB: up to {rows:,} rows, and a quarter for the micro-batch under way",
@@ -136,10 +140,21 @@ def _check_columns(stream: pa.Schema, columns: Columns, agg: Aggregate) -> None:
         )
     if columns.y is None and agg != "count":
         raise BadOption(f"agg={agg!r} needs a y.", do='Name the column to aggregate: y="price".')
+    if columns.x2 is not None and agg not in EXTREMES:
+        raise BadOption(
+            f"agg={agg!r} has no ranges of two columns.",
+            why="Which of them an update concerns is worked out for extremes alone.",
+            do='Give agg="min" or agg="max", or one column as x.',
+        )
     for name in (*columns.partition_by, *columns.key):
         column_kind(stream, name, "The stream")
-    ordered = {"x": columns.x, "order": columns.order} | ({"y": columns.y} if columns.y else {})
-    for what, name in ordered.items():
+    ordered: list[tuple[str, str | None]] = [
+        ("x", columns.x),
+        ("x", columns.x2),
+        ("order", columns.order),
+        ("y", columns.y),
+    ]
+    for what, name in ((what, name) for what, name in ordered if name is not None):
         if stream.get_field_index(name) < 0:
             raise UnknownColumn.among(name, stream.names, "The stream")
         check_ordered(stream.field(name).type, f"{what}={name!r}")
@@ -153,8 +168,8 @@ def _check_columns(stream: pa.Schema, columns: Columns, agg: Aggregate) -> None:
                 do="Give a boolean column: stream.withColumn('gone', col('op') == 'D').",
             )
     names = [*columns.partition_by, columns.order]
-    ours = {"slot", "seq", "inner_left", "inner_right", "outer_left", "outer_right"}
-    ours |= {"value"} if agg in EXTREMES else {"added", "removed"}
+    whole = message_schema(stream, columns, agg).names
+    ours = set(whole[len(names) :])
     taken = [name for name in names if name in ours] or [name for name in names if names.count(name) > 1]
     if taken:
         raise BadOption(

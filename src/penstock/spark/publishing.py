@@ -131,6 +131,12 @@ def publish(
     plan = flow._plan
     if not isinstance(plan, SubscriptionsPlan):
         raise BadOption(f"A flow of {plan.name} has no messages to publish.", do="Publish a flow of Subscriptions.")
+    if plan.columns.x2 is not None:
+        raise BadOption(
+            "Messages for ranges of two columns cannot be published.",
+            why="Gateways know cells of ranges of one column.",
+            do="Write flow.results to a sink of your own.",
+        )
     schema = plan.channels[RESULTS]
     news = "value" if "value" in schema.names else "added"
     kind = Kind(plan.agg, schema.field("inner_left").type, schema.field(news).type)

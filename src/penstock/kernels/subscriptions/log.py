@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import StateDamaged
 from penstock.kernels.contract import ChunkLog
-from penstock.kernels.subscriptions.rows import I32, ROW_WIDTH, Rows
+from penstock.kernels.subscriptions.rows import I32, Rows
 
 _PREFIX = "rows-"
 
@@ -58,9 +58,9 @@ class RowLog:
         """Build the rows again."""
         for name in sorted(name for name in chunks if name.startswith(_PREFIX)):
             words = np.frombuffer(chunks[name], np.int64) if chunks[name].size % 8 == 0 else np.zeros(1, np.int64)
-            if len(words) % ROW_WIDTH:
+            if len(words) % rows.width:
                 raise StateDamaged(
                     f"The chunk {name} of a table of subscriptions is cut.",
                     do="Restore the checkpoint from a copy, or start with a new one.",
                 )
-            self.chunks.append((name, rows.load(words.reshape(-1, ROW_WIDTH))))
+            self.chunks.append((name, rows.load(words.reshape(-1, rows.width))))

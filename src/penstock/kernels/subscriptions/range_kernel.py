@@ -22,9 +22,10 @@ from penstock.kernels.contract import (
     Kernel,
     Metric,
 )
-from penstock.kernels.subscriptions import mar
+from penstock.kernels.subscriptions import mar, min2d
 from penstock.kernels.subscriptions.codes import decode, encode
 from penstock.kernels.subscriptions.engine import EXTREMES, Aggregate, Engine
+from penstock.kernels.subscriptions.engine2d import Engine2D
 from penstock.kernels.subscriptions.groups import Groups
 from penstock.kernels.subscriptions.log import RowLog
 from penstock.kernels.subscriptions.rows import DEAD, FULL, LIVE, ROW_WIDTH, STALE, TAKEN, UNKNOWN, Rows, fingerprints
@@ -35,11 +36,16 @@ I64 = npt.NDArray[np.int64]
 #: Bytes that a row of the table may take: its record while the array grows, hash table, tree, log
 #: entries, and its message where one event exposes all rows.
 BYTES_PER_ROW = 640
+#: The same with ranges of two dimensions: a wider record and tree, contour and hull, and its message in one step of a
+#: contour that all rows are on.
+BYTES_PER_ROW_2D = 2_048
 #: Bytes that are there before any row is, and a slice of messages.
 LEAST_MEMORY = 4 << 20
 #: Of the memory, this part is for the table and the rest for the micro-batch under way.
 TABLE_PART = 0.75
 RECTANGLE = ("inner_left", "inner_right", "outer_left", "outer_right")
+#: The sides of a box of two-dimensional ranges, in the order of a message's columns.
+SIDES = ("left", "right", "bottom", "top")
 #: The slot and the number of a message in it; together they name it for ever.
 SLOT, SEQ = "slot", "seq"
 _UNIT = pa.int8()
@@ -55,11 +61,12 @@ class Columns:
     y: str | None = None
     deleted: str | None = None
     partition_by: tuple[str, ...] = ()
+    x2: str | None = None
 
     @property
     def all(self) -> list[str]:
         """Those that are looked at, each once."""
-        named = [*self.partition_by, *self.key, self.x, self.y, self.order, self.deleted]
+        named = [*self.partition_by, *self.key, self.x, self.x2, self.y, self.order, self.deleted]
         return list(dict.fromkeys(name for name in named if name is not None))
 
 
@@ -67,6 +74,11 @@ def message_schema(stream: pa.Schema, columns: Columns, agg: Aggregate) -> pa.Sc
     """What a message has: whose it is, its name, the news, and the rectangle of those whom it concerns."""
     y = stream.field(columns.y).type if columns.y else _UNIT
     news = ["value"] if agg in EXTREMES else ["added", "removed"]
+    if columns.x2 is None:
+        bounds = [(name, stream.field(columns.x).type) for name in RECTANGLE]
+    else:
+        types = [stream.field(name).type for name in (columns.x, columns.x, columns.x2, columns.x2)]
+        bounds = [(f"{which}_{side}", t) for which in ("inner", "outer") for side, t in zip(SIDES, types, strict=True)]
     return pa.schema(
         [
             *(stream.field(name).with_nullable(True).remove_metadata() for name in columns.partition_by),
@@ -74,9 +86,14 @@ def message_schema(stream: pa.Schema, columns: Columns, agg: Aggregate) -> pa.Sc
             (SLOT, pa.int32()),
             (SEQ, pa.int64()),
             *((name, y) for name in news),
-            *((name, stream.field(columns.x).type) for name in RECTANGLE),
+            *bounds,
         ]
     )
+
+
+def most_rows(memory: int, columns: Columns) -> int:
+    """How many rows a kernel has room for."""
+    return int((memory - LEAST_MEMORY / 2) * TABLE_PART) // (BYTES_PER_ROW if columns.x2 is None else BYTES_PER_ROW_2D)
 
 
 class RangeSubscriptions(Kernel):
@@ -129,10 +146,11 @@ class RangeSubscriptions(Kernel):
         }
         self._stream, self._columns, self._agg, self._slot = stream, columns, agg, slot
         self._memory = memory
-        self._most = int((memory - LEAST_MEMORY / 2) * TABLE_PART) // BYTES_PER_ROW
+        self._most = most_rows(memory, columns)
         self._x_type = stream.field(columns.x).type
         self._y_type = stream.field(columns.y).type if columns.y else _UNIT
-        self._rows, self._engine = Rows(), Engine(agg)
+        self._rows = Rows(ROW_WIDTH + (columns.x2 is not None))
+        self._engine: Engine | Engine2D = Engine(agg) if columns.x2 is None else Engine2D()
         self._groups = Groups(pa.schema([stream.field(name).remove_metadata() for name in columns.partition_by]))
         self._log, self._chunks = RowLog(), ChunkLog()
         self._seq = 0
@@ -173,7 +191,7 @@ class RangeSubscriptions(Kernel):
     def _encode(self, rows: pa.RecordBatch) -> tuple[I64, list[str | None] | None]:
         """The updates that can be used, laid out as rows of the table, and the reasons against the others."""
         names, count = self._columns, rows.num_rows
-        out = np.zeros((count, ROW_WIDTH), np.int64)
+        out = np.zeros((count, self._rows.width), np.int64)
         bad: dict[str, npt.NDArray[np.bool_]] = {}
         goes = np.zeros(count, np.bool_)
         if names.deleted:
@@ -183,7 +201,7 @@ class RangeSubscriptions(Kernel):
         if able is not None:
             bad[f"NULL or NaN in {', '.join((*names.partition_by, *names.key))}"] = ~able
         out[:, 0], out[:, 1] = fingerprints(keys)
-        for place, name in ((3, names.x), (4, names.y), (5, names.order)):
+        for place, name in ((3, names.x), (4, names.y), (5, names.order), (7, names.x2)):
             if name is None:
                 continue
             out[:, place], fine = encode(rows.column(name))
@@ -211,7 +229,9 @@ class RangeSubscriptions(Kernel):
 
     def _take(self, rows: pa.Table, updates: I64) -> Iterator[Emission]:
         # By content alone, so that a step that is run again takes them in the same order.
-        order = np.lexsort((updates[:, 6], updates[:, 4], updates[:, 3], updates[:, 1], updates[:, 0], updates[:, 5]))
+        order = np.lexsort(
+            (*updates.T[:5:-1], updates[:, 4], updates[:, 3], updates[:, 1], updates[:, 0], updates[:, 5])
+        )
         updates = updates[order]
         self._note(self._rows.reserve(len(updates)) - self._rows.nbytes)
         verdicts, touched, events = self._rows.resolve(updates, self._most)
@@ -258,14 +278,25 @@ class RangeSubscriptions(Kernel):
             pa.array(np.full(count, self._slot, np.int32)),
             pa.array(np.arange(self._seq, self._seq + count)),
             *news,
-            decode(messages[:, mar.INNER_LEFT], self._x_type),
-            decode(messages[:, mar.INNER_RIGHT], self._x_type),
-            decode(messages[:, mar.LEFT], self._x_type, messages[:, mar.HAS_LEFT] != 0),
-            decode(messages[:, mar.RIGHT], self._x_type, messages[:, mar.HAS_RIGHT] != 0),
+            *self._bounds(messages),
         ]
         self._seq += count
         self._numbers["rows_out"] += count
         return Emission(RESULTS, pa.RecordBatch.from_arrays(columns, schema=schema))
+
+    def _bounds(self, messages: I64) -> list[pa.Array]:
+        """The rectangle, or the box."""
+        if self._columns.x2 is None:
+            return [
+                decode(messages[:, mar.INNER_LEFT], self._x_type),
+                decode(messages[:, mar.INNER_RIGHT], self._x_type),
+                decode(messages[:, mar.LEFT], self._x_type, messages[:, mar.HAS_LEFT] != 0),
+                decode(messages[:, mar.RIGHT], self._x_type, messages[:, mar.HAS_RIGHT] != 0),
+            ]
+        types = [self.channels[RESULTS].field(f"inner_{side}").type for side in SIDES]
+        inner = [decode(messages[:, min2d.INNER + n], kind) for n, kind in enumerate(types)]
+        there = messages[:, min2d.HAS_OUTER :] != 0
+        return inner + [decode(messages[:, min2d.OUTER + n], kind, there[:, n]) for n, kind in enumerate(types)]
 
     def _note(self, more: int = 0) -> None:
         held = self._rows.nbytes + self._engine.nbytes + self._groups.nbytes + self._log.nbytes

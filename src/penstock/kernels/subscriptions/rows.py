@@ -22,8 +22,9 @@ I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 U8 = npt.NDArray[np.uint8]
 
-#: Columns of a row: fingerprint, group, place, value, the order of its last update, and whether it is there.
-F1, F2, P, X, Y, ORDER, STATE = range(7)
+#: Columns of a row: fingerprint, group, place, value, the order of its last update, and whether it is there. A wider
+#: row has one more of its updates (a second place, say), and then what its table notes of it; updates leave that alone.
+F1, F2, P, X, Y, ORDER, STATE, EXTRA, NOTE = range(9)
 ROW_WIDTH = 7
 LIVE, DEAD = 1, 2
 #: What became of an update.
@@ -99,9 +100,11 @@ def _resolve(
 ) -> int:
     """Take updates in; rows and the hash table have room for all of them. How many were taken.
 
-    `counts` is (used, live). An update is laid out as a row; its state says whether it is a deletion.
+    `counts` is (used, live). An update is laid out as a row; its state says whether it is a deletion. Events of wider
+    rows have the old and the new extra column at their end.
     """
     used, live = counts[0], counts[1]
+    taken = min(rows.shape[1], NOTE)
     made = 0
     for i in range(len(updates)):
         update = updates[i]
@@ -123,6 +126,8 @@ def _resolve(
         if known:
             row = rows[number]
             event[HAS], event[OLD_X], event[OLD_Y] = HAS_OLD, row[X], row[Y]
+            if taken > EXTRA:
+                event[EVENT_WIDTH] = row[EXTRA]
         elif number < 0:
             number = used
             places[at] = number
@@ -133,9 +138,11 @@ def _resolve(
             live -= 1
         else:
             live += not known
-            rows[number] = update
+            rows[number, :taken] = update[:taken]
             event[HAS] |= HAS_NEW
             event[NEW_X], event[NEW_Y] = update[X], update[Y]
+            if taken > EXTRA:
+                event[EVENT_WIDTH + 1] = update[EXTRA]
         verdicts[i] = TAKEN
         touched[made] = number
         made += 1
@@ -150,11 +157,11 @@ class Rows:
         An update of a key is compared with what the last taken update of the same key left:
         `test_subscribers_always_know_the_answer`.
     State and cost
-        56 bytes a row and 8 to 16 of hash table, with room to double; O(1) an update.
+        8 bytes a column of a row and 8 to 16 of hash table, with room to double; O(1) an update.
     """
 
-    def __init__(self) -> None:
-        self.rows = np.zeros((64, ROW_WIDTH), np.int64)
+    def __init__(self, width: int = ROW_WIDTH) -> None:
+        self.rows = np.zeros((64, width), np.int64)
         self.places = np.full(256, -1, np.int32)
         self.counts = np.zeros(2, np.int64)
 
@@ -162,6 +169,11 @@ class Rows:
     def used(self) -> I64:
         """All rows, live and dead."""
         return self.rows[: self.counts[0]]
+
+    @property
+    def width(self) -> int:
+        """Columns of a row."""
+        return self.rows.shape[1]
 
     @property
     def live(self) -> int:
@@ -177,7 +189,7 @@ class Rows:
         """Make room for as many new rows; the bytes held meanwhile."""
         before, needed = self.nbytes, int(self.counts[0]) + more
         if needed > len(self.rows):
-            grown = np.zeros((max(needed, len(self.rows) * 3 // 2), ROW_WIDTH), np.int64)
+            grown = np.zeros((max(needed, len(self.rows) * 3 // 2), self.width), np.int64)
             grown[: self.counts[0]] = self.used
             self.rows = grown
         if needed * 2 > len(self.places):
@@ -189,7 +201,7 @@ class Rows:
         """Take updates in, in order: a verdict on each, the rows touched, and the events of those taken."""
         verdicts = np.zeros(len(updates), np.uint8)
         touched = np.empty(len(updates), np.int32)
-        events = np.zeros((len(updates), EVENT_WIDTH), np.int64)
+        events = np.zeros((len(updates), EVENT_WIDTH + 2 * (self.width > EXTRA)), np.int64)
         made = _resolve(updates, self.rows, self.places, self.counts, most, verdicts, touched, events)
         return verdicts, touched[:made], events[:made]
 
