@@ -1,0 +1,64 @@
+"""Fills the page `reference/api` from `penstock.__all__`, grouped by the layer that a name lives in."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections import defaultdict
+from typing import Any
+
+import penstock
+
+PAGE = "reference/api"
+#: Layers in the order of the page, each with its heading.
+GROUPS = {
+    "operators": "Operators",
+    "sql": "Queries as text",
+    "server": "The server",
+    "plan": "Conditions, windows and shapes",
+    "tables": "Tables",
+    "spark": "Running",
+    "errors": "Errors",
+}
+
+
+def grouped() -> dict[str, list[str]]:
+    """The public names by layer."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in penstock.__all__:
+        if not name.startswith("__"):
+            module, _ = penstock._HOMES[name]
+            found[module.split(".")[1]].append(name)
+    return found
+
+
+def described(name: str) -> str:
+    """What documents one public name."""
+    thing = getattr(penstock, name)
+    if inspect.ismodule(thing):
+        # The tree at the top of the file says it all; each error follows.
+        return f".. automodule:: {thing.__name__}\n   :members:\n   :show-inheritance:\n"
+    kind = "autoclass" if inspect.isclass(thing) else "autofunction"
+    members = "   :members:\n" if kind == "autoclass" else ""
+    return f".. py:currentmodule:: penstock\n\n.. {kind}:: {name}\n{members}"
+
+
+def fill(app: Any, page: str, source: list[str]) -> None:
+    """Add every public name to the reference."""
+    if page != PAGE:
+        return
+    names = grouped()
+    parts = [source[0]]
+    for layer in [*GROUPS, *sorted(names.keys() - GROUPS.keys())]:
+        if layer in names:
+            parts.append(f"## {GROUPS.get(layer, layer)}\n")
+            parts += [f"```{{eval-rst}}\n{described(name)}```\n" for name in names[layer]]
+    source[0] = "\n".join(parts)
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Called by Sphinx."""
+    for module, _ in penstock._HOMES.values():
+        importlib.import_module(module)
+    app.connect("source-read", fill)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,215 @@
+"""`./dev docs --results`: the pages of results, made from what `./dev reproduce` and `./dev bench` have left.
+
+A figure at full size is taken before one at the size of --quick, and of several measurements of a benchmark the last.
+Nothing else goes into these pages, and each number stands beside the command that made it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure as Canvas
+from PIL import Image
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PAGES = ROOT / "docs" / "results"
+IMAGES = PAGES / "images"
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.report import quantity, rows_per_second  # noqa: E402
+from papers.results import RESULTS, Family, Outcome, collect, in_short, tally  # noqa: E402
+
+CHECKED = """# The papers' claims, checked
+
+Every figure of the papers that Penstock is made from, run again by `./dev reproduce`: what the paper says, what was
+found here, and whether it holds. Claims that do not hold are among them. A number without a verdict is there for
+comparison alone. Figures whose command has `--quick` were run at a reduced size; machines, and so absolute numbers,
+differ from the papers'.
+"""
+MEASURED = """# How fast it is
+
+What `./dev bench` left, each beside the command that measures it again. Contestants take turns over the same work, and
+every contestant's results are checked; [how it measures](../project/benchmarks.md). Seconds and rates belong to a
+machine and to what else it did: trust processor seconds and ratios first. A goal that is not met is said so.
+"""
+MARKS = {True: "holds", False: "**does not hold**", None: ""}
+
+
+def main() -> None:
+    """Write both pages anew."""
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    for old in IMAGES.glob("*.png"):
+        old.unlink()
+    found = best(collect(RESULTS), collect(RESULTS / "quick"))
+    (PAGES / "reproduce.md").write_text("\n".join(reproduced(found)) + "\n")
+    (PAGES / "bench.md").write_text("\n".join(measured(newest(ROOT / "benchmarks" / "results"))) + "\n")
+    print(f"docs/results: {in_short(tally(found))}")  # noqa: T201
+
+
+# ---------------------------------------------------------------- papers
+
+
+def best(full: Sequence[Family], quick: Sequence[Family]) -> list[Family]:
+    """Of two folders of results, figure by figure, the one at full size if there is one; figures that never ran go."""
+    return [
+        replace(
+            family, outcomes=[one for pair in zip(family.outcomes, other.outcomes, strict=True) for one in choose(pair)]
+        )
+        for family, other in zip(full, quick, strict=True)
+        if not family.failure
+    ]
+
+
+def choose(pair: tuple[Outcome, Outcome]) -> Iterator[Outcome]:
+    """The better of two outcomes, if either is one."""
+    ran = [one for one in pair if one.seconds is not None and not one.failure]
+    yield from sorted(ran, key=lambda one: bool(one.quick))[:1]
+
+
+def reproduced(found: Sequence[Family]) -> Iterator[str]:
+    """The page of the papers' claims."""
+    yield CHECKED
+    yield f"**{in_short(tally(found))}** `./dev reproduce` writes the same as one page with all plots,"
+    yield "`papers/results/report.html`."
+    yield ""
+    yield "| family | hold | do not | for comparison |"
+    yield "|---|---|---|---|"
+    for family in found:
+        sums = tally([family])
+        yield f"| [{family.name}](#{family.name}) | {sums.holds} | {sums.fails} | {sums.compared} |"
+    for family in found:
+        yield ""
+        yield f"## {family.name}"
+        yield ""
+        yield family.about
+        for outcome in family.outcomes:
+            yield from figure(outcome)
+
+
+def figure(outcome: Outcome) -> Iterator[str]:
+    """One figure: plot, command, claims."""
+    yield ""
+    yield f"### {outcome.name}: {outcome.about}"
+    yield ""
+    if outcome.plot:
+        name = f"{outcome.family}-{outcome.name}.png"
+        smaller(outcome.plot, IMAGES / name)
+        yield f"![{outcome.about}](images/{name}){{.picture}}"
+        yield ""
+    yield f"`{outcome.command}`"
+    yield ""
+    yield "| claim | paper | here | |"
+    yield "|---|---|---|---|"
+    for claim in outcome.claims:
+        yield (
+            "| "
+            + " | ".join(cell(text) for text in (claim.text, claim.paper, claim.ours))
+            + f" | {MARKS[claim.holds]} |"
+        )
+
+
+def cell(text: str) -> str:
+    """Text that may stand in a table of Markdown."""
+    for sign in ("|", "*", "_", "<"):
+        text = text.replace(sign, f"\\{sign}")
+    return " ".join(text.split())
+
+
+def smaller(plot: Path, target: Path) -> None:
+    """The plot with few colours: a third of the size, and nobody sees it."""
+    with Image.open(plot) as image:
+        image.convert("RGB").quantize(48, dither=Image.Dither.NONE).save(target, optimize=True)
+
+
+# ---------------------------------------------------------------- benchmarks
+
+
+def newest(folder: Path) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
+    """The last measurement of each benchmark at full size with all contestants: (benchmark, settings, machine)."""
+    found: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*.json")):
+        kept = json.loads(path.read_text())
+        if not kept["settings"]["quick"] and not kept["settings"]["only"]:
+            found |= {one["name"]: (one, kept["settings"], kept["machine"]) for one in kept["benchmarks"]}
+    return [found[name] for name in sorted(found)]
+
+
+def measured(found: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
+    """The page of measurements."""
+    yield MEASURED
+    for benchmark, settings, machine in found:
+        yield from measurement(benchmark, settings, machine)
+
+
+def measurement(benchmark: dict[str, Any], settings: dict[str, Any], machine: dict[str, Any]) -> Iterator[str]:
+    """One benchmark: command, machine, plot, contestants, claims."""
+    name = benchmark["name"]
+    yield ""
+    yield f"## {name}"
+    yield ""
+    yield cell(benchmark["about"]) + "."
+    yield ""
+    load = machine["load_average"][0]
+    packages = ", ".join(
+        f"{one} {machine['packages'][one]}" for one in ("pyspark", "pyarrow", "numpy") if one in machine["packages"]
+    )
+    command = f"`./dev bench {name} --reps {settings['reps']}`"
+    yield f"{command} · {machine['cores']} cores, load {load:g} at the start, {packages}"
+    yield ""
+    picture = f"bench-{name.replace('/', '-')}.png"
+    draw(benchmark, IMAGES / picture)
+    yield f"![Rows a second of each contestant](images/{picture}){{.picture}}"
+    yield ""
+    yield "| contestant | seconds, median | rows/s, median | processor seconds |"
+    yield "|---|---|---|---|"
+    for one in benchmark["contestants"]:
+        busy = f"{one['busy_seconds']['median']:.3g}" if one["busy_seconds"] else ""
+        rate = rows_per_second(one["rows_per_second"]["median"])
+        yield f"| {cell(one['name'])} | {one['seconds']['median']:.3g} | {rate} | {busy} |"
+    for missing, reason in benchmark["missing"].items():
+        yield f"| {cell(missing)} | not run: {cell(reason)} | | |"
+    if benchmark["claims"]:
+        yield ""
+        yield "| goal | measured | wanted | |"
+        yield "|---|---|---|---|"
+        for claim in benchmark["claims"]:
+            yield verdict(claim)
+
+
+def verdict(claim: dict[str, Any]) -> str:
+    """A goal as a row of its table."""
+    sign = "≤" if claim["unit"] == "s" else "≥"
+    goal = f"{sign} {quantity(claim['goal'], claim['unit'])}" if claim["goal"] is not None else ""
+    met = {True: "met", False: "**not met**", None: ""}[claim["met"]]
+    return f"| {cell(claim['text'])} | {quantity(claim['value'], claim['unit'])} | {goal} | {met} |"
+
+
+def draw(benchmark: dict[str, Any], target: Path) -> None:
+    """Rates of all contestants as bars, with quartiles."""
+    contestants = benchmark["contestants"][::-1]
+    canvas = Canvas(figsize=(8, 0.5 * len(contestants) + 1.0), layout="constrained")
+    panel = canvas.subplots()
+    rates = [one["rows_per_second"] for one in contestants]
+    middle = [rate["median"] for rate in rates]
+    spread = [
+        [rate["median"] - rate["first_quartile"] for rate in rates],
+        [rate["third_quartile"] - rate["median"] for rate in rates],
+    ]
+    colours = ["#1f5fbf" if one["name"].startswith("Penstock") else "#9aa7b5" for one in contestants]
+    panel.barh([one["name"] for one in contestants], middle, xerr=spread, color=colours, height=0.6, ecolor="#1c2430")
+    panel.set_xlabel("rows a second: median, quartiles")
+    if max(middle) > 50 * min(middle):
+        panel.set_xscale("log")
+    panel.spines[["top", "right"]].set_visible(False)
+    canvas.savefig(target, dpi=100)
+    smaller(target, target)
+
+
+if __name__ == "__main__":
+    main()
