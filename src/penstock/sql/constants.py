@@ -1,0 +1,74 @@
+"""Constants that are given beside a text, by name, as expressions."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types as pt
+
+from penstock.errors import BadOption, PlanError
+from penstock.plan.views import kinds
+from penstock.plan.views.expressions import Literal, Value
+
+#: What a constant may be. The order matters: TRUE is a number in Python, and a moment a date.
+_KINDS: tuple[tuple[type, str], ...] = (
+    (bool, kinds.BOOLEAN),
+    (int, kinds.NUMBER),
+    (float, kinds.FLOAT),
+    (Decimal, kinds.FLOAT),
+    (str, kinds.TEXT),
+    (datetime, kinds.TIME),
+    (date, kinds.DATE),
+)
+
+
+def constant(value: Value) -> Literal:
+    """A value as part of an expression.
+
+    >>> constant(25.0), constant(True).kind
+    (Literal(value=25.0, kind='floating number'), 'boolean')
+    """
+    if value is None:
+        return Literal(None, kinds.NULL)
+    for type_, kind in _KINDS:
+        if isinstance(value, type_):
+            if kind == kinds.NUMBER and abs(int(value)) >= 1 << 63:  # type: ignore[arg-type]
+                raise BadOption(f"{value} is more than 64 bits can count.")
+            return Literal(float(value) if isinstance(value, Decimal) else value, kind)
+    raise BadOption(
+        f"A {type(value).__name__} is no constant of a query.", do="Give a number, a text, a boolean, a date or a time."
+    )
+
+
+def nearest(value: Any, kind: pa.DataType, *, upper: bool, strict: bool) -> Any:
+    """The end of a range that includes it: the last value of a column's type that the bound lets in.
+
+    >>> nearest(2.5, pa.int64(), upper=False, strict=False), nearest(3, pa.int64(), upper=True, strict=True)
+    (3, 2)
+    """
+    if pt.is_integer(kind) and isinstance(value, int | float | Decimal):
+        if isinstance(value, float) and not math.isfinite(value):
+            return value
+        whole = math.floor(value) if upper else math.ceil(value)
+        return whole if not strict or whole != value else whole - 1 if upper else whole + 1
+    if pt.is_floating(kind) and isinstance(value, int | float | Decimal):
+        end = float(value)
+        return math.nextafter(end, -math.inf if upper else math.inf) if strict else end
+    if pt.is_decimal(kind) and isinstance(value, int | float | Decimal):
+        step = Decimal(1).scaleb(-kind.scale)
+        exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+        last = exact.quantize(step, ROUND_FLOOR if upper else ROUND_CEILING)
+        return last if not strict or last != exact else last - step if upper else last + step
+    if pt.is_timestamp(kind) and isinstance(value, datetime):
+        moment = value if value.tzinfo or kind.tz is None else value.replace(tzinfo=UTC)
+        moment = moment.astimezone(UTC) if kind.tz else moment.replace(tzinfo=None)
+        return moment + timedelta(microseconds=(-1 if upper else 1) * strict)
+    if pt.is_date(kind) and isinstance(value, date) and not isinstance(value, datetime):
+        return value + timedelta(days=(-1 if upper else 1) * strict)
+    raise PlanError(
+        f"A range of {kind} has no end {value!r}.", why="Ranges are of numbers, dates and timestamps.", do="Cast it."
+    )

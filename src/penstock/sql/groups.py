@@ -1,0 +1,166 @@
+"""Queries that one flow answers, found without the user's help.
+
+::
+
+    same join of two streams, other windows        one shared join
+    same key and columns, other ranges             one set of standing queries
+    same columns, other bands                      one set of standing queries
+    same aggregate, other ranges                   one set of subscriptions
+    same stream and table, other filters, columns  one join with the table
+    same stream, other filters                     one reading of the stream
+
+Which group a query belongs to follows from its own text alone (`Shape.group_key`), so that a query that comes or goes
+never moves another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.kernels.window.windows import TimeWindow, Window
+from penstock.plan.units import format_duration
+from penstock.plan.views.expressions import Expression, columns_of
+from penstock.sql.answers import Answer, answer_of
+from penstock.sql.catalogue import Catalogue, Stream
+from penstock.sql.parse import Query
+from penstock.sql.shapes import BandJoin, RangeAggregate, SelectJoin, Shape, TableJoin, View, WindowJoin
+
+#: Bytes of a group whose queries do not say.
+MEMORY = 64 << 20
+
+
+@dataclass(frozen=True)
+class Group:
+    """Queries of one key, by name, in the order of their names."""
+
+    queries: Mapping[str, Query]
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the first: in what makes the group all are alike."""
+        return next(iter(self.queries.values())).shape
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What they name."""
+        return next(iter(self.queries.values())).catalogue
+
+    @property
+    def operator(self) -> str:
+        """What runs it."""
+        return self.shape.operator
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The streams and tables that it reads, left before right."""
+        return self.shape.sources
+
+    @property
+    def memory(self) -> int:
+        """The most that one of them asks for: what is shared is held once."""
+        said = [query.memory for query in self.queries.values() if query.memory is not None]
+        return max(said, default=MEMORY)
+
+    @property
+    def ids(self) -> dict[str, int]:
+        """The number of each query in the column `query` of standing queries."""
+        return {name: number for number, name in enumerate(self.queries)}
+
+    @property
+    def windows(self) -> dict[str, Window]:
+        """The window of each query of a shared join."""
+        return {name: query.shape.window for name, query in self.queries.items() if isinstance(query.shape, WindowJoin)}
+
+    @property
+    def widest(self) -> Window:
+        """The window that has all others in it: only windows in time are shared."""
+        return max(self.windows.values(), key=lambda window: window.span(0))
+
+    def columns(self, side: int) -> tuple[str, ...]:
+        """The columns of a source that the group looks at, in the source's order."""
+        source = self.catalogue.source(self.sources[side])
+        used = {name for query in self.queries.values() for name in _used(query, side)}
+        if isinstance(source, Stream):
+            used |= {name for name in (source.event_time,) if name is not None and self.operator != "join_table"}
+            if isinstance(self.shape, RangeAggregate):
+                used |= {*source.key, *(name for name in (source.order, source.deleted) if name is not None)}
+        names = tuple(name for name in source.schema.names if name in used)
+        return names or source.schema.names[:1]
+
+    def answer(self, name: str) -> Answer:
+        """How a query's own rows come from the results of the group's flow."""
+        query = self.queries[name]
+        if isinstance(query.shape, WindowJoin):
+            return Answer(query, within=query.shape.window.span(0) if query.shape.shares_windows else None)
+        return answer_of(query, self.ids[name] if isinstance(query.shape, BandJoin | SelectJoin) else None)
+
+    def describe(self) -> str:
+        """For people, in one line."""
+        count = len(self.queries)
+        return f"{self.operator} for {count} quer{'y' if count == 1 else 'ies'}: {self.shape.describe()}"
+
+
+def group(queries: Mapping[str, Query]) -> list[Group]:
+    """The groups of queries, in the order of their first names; the same whatever order they are given in."""
+    found: dict[Any, dict[str, Query]] = {}
+    for name in sorted(queries):
+        found.setdefault(queries[name].shape.group_key, {})[name] = queries[name]
+    return [Group(members) for members in found.values()]
+
+
+def explain(query: Query, others: Mapping[str, Query] | None = None, *, slots: int = 1) -> str:
+    """What a query is, with whom of the others it shares and how, what will run, and what that costs."""
+    from penstock.sql.plans import plan_of
+
+    mates = {n: other for n, other in (others or {}).items() if other.shape.group_key == query.shape.group_key}
+    whole = Group({"this query": query, **mates})
+    lines = [
+        f"query    {' '.join(query.text.split())}",
+        f"shape    {query.shape.kind}: {query.shape.describe()}",
+        f"shares   {_shares(query.shape, mates)}",
+    ]
+    return "\n".join([*lines, *(f"plan     {plan_of(whole, slots=slots).explain()}").splitlines()])
+
+
+def _shares(shape: Shape, mates: Mapping[str, Query]) -> str:
+    if not mates:
+        return "with no other query yet"
+    names = sorted(mates)
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"{_WHAT[type(shape)]} with {shown}{_windows(shape, mates)}"
+
+
+_WHAT: dict[type, str] = {
+    TableJoin: "one scan of the table",
+    WindowJoin: "one join",
+    BandJoin: "one index of bands",
+    SelectJoin: "one index of ranges",
+    RangeAggregate: "one table and its messages",
+    View: "the same view",
+}
+
+
+def _windows(shape: Shape, mates: Mapping[str, Query]) -> str:
+    if not isinstance(shape, WindowJoin) or not isinstance(shape.window, TimeWindow):
+        return ""
+    lengths = {shape.window.left}
+    lengths |= {mate.shape.window.left for mate in mates.values() if isinstance(mate.shape, WindowJoin)}  # type: ignore[attr-defined]
+    return f"; windows of {', '.join(format_duration(length) for length in sorted(lengths))}"
+
+
+def _used(query: Query, side: int) -> set[str]:
+    shape = query.shape
+    parts: list[Expression] = [item for _, item in query.columns]
+    parts += [part for part in (query.filter, getattr(shape, "where", None)) if part is not None]
+    used = {column.name for part in parts for column in columns_of(part) if column.source == side}
+    if isinstance(shape, TableJoin | WindowJoin | BandJoin | SelectJoin):
+        used |= {pair[side] for pair in shape.on}
+    if isinstance(shape, BandJoin):
+        used.add(shape.columns[side])
+    if isinstance(shape, SelectJoin):
+        used |= set(shape.columns[side])
+    if isinstance(shape, RangeAggregate):
+        used |= {shape.x.column, *(column for column, _ in shape.partition)} | ({shape.y} if shape.y else set())
+    return used
