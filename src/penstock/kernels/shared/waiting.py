@@ -1,0 +1,163 @@
+"""Rows with jobs left, in the order of their arrival: the scheduling queues of all windows in one.
+
+Because rows are taken in order at every level, the queue of a window is a range of them, and only where each range
+begins is to be remembered (`Query.done`). What a row has beside that is where its scan goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.kernels.contract import ChunkLog
+from penstock.kernels.shared.scan import Outers
+
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+
+#: Bytes that a row with jobs left takes up here, also while arrays grow.
+WAITING = 96
+#: Finds where scans begin, for rows of both sides with these numbers and so many rows of the other side before them.
+Begin = Callable[[U8, I64, I64], I64]
+_COLUMNS = {"sides": np.uint8, "numbers": np.int64, "before": np.int64, "cursors": np.int64, "founds": np.int32}
+
+
+class Arrival(NamedTuple):
+    """One step's rows: the first of them, how many of each side were before, the clock in work and in milliseconds."""
+
+    first: int
+    left: int
+    right: int
+    clock: int
+    now: int
+
+
+class Waiting:
+    """Rows with jobs left.
+
+    Guarantees
+        Restored, every row goes on where it stopped: `test_conformance`.
+    State and cost
+        `WAITING` bytes a row. A byte a row is written when it comes, eight at every step for each row that has
+        scanned a part of its windows.
+    """
+
+    def __init__(self) -> None:
+        self.base = 0
+        self._arrays = {name: np.zeros(0, dtype) for name, dtype in _COLUMNS.items()}
+        self._arrivals: list[tuple[str, Arrival, int]] = []
+        self._cursors: str | None = None
+        self._fresh: dict[str, pa.Buffer] = {}
+
+    def __len__(self) -> int:
+        return len(self._arrays["sides"])
+
+    @property
+    def end(self) -> int:
+        """Behind the last row."""
+        return self.base + len(self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(array.nbytes for array in self._arrays.values()) + 8 * len(self)
+
+    @property
+    def sides(self) -> U8:
+        """Of each row its side."""
+        return self._arrays["sides"]
+
+    @property
+    def numbers(self) -> I64:
+        """Of each row its number among those of its side."""
+        return self._arrays["numbers"]
+
+    @property
+    def before(self) -> I64:
+        """Of each row how many rows of the other side came before it."""
+        return self._arrays["before"]
+
+    def came(self, step: int, arrival: Arrival, sides: U8, begin: Begin) -> None:
+        """Rows came, in this order of sides."""
+        if not len(sides):
+            return
+        name = f"o{step}"
+        note = np.array(arrival, np.int64).tobytes() + sides.tobytes()
+        self._fresh[name] = pa.py_buffer(note)
+        self._append(name, arrival, sides, begin)
+
+    def _append(self, name: str, arrival: Arrival, sides: U8, begin: Begin, finished: int = 0) -> None:
+        skip = max(finished - arrival.first, 0)
+        lefts = arrival.left + np.cumsum(sides == 0)
+        rights = arrival.right + np.cumsum(sides == 1)
+        new = {
+            "sides": sides[skip:],
+            "numbers": (np.where(sides == 0, lefts, rights) - 1)[skip:],
+            "before": np.where(sides == 0, rights, lefts)[skip:],
+            "founds": np.zeros(len(sides) - skip, np.int32),
+        }
+        new["cursors"] = begin(new["sides"], new["numbers"], new["before"])
+        if not len(self):
+            self.base = arrival.first + skip
+        self._arrays = {key: np.concatenate([old, new[key]]) for key, old in self._arrays.items()}
+        self._arrivals.append((name, arrival, arrival.first + len(sides)))
+
+    def outers(self) -> Outers:
+        """For the scan, which writes where rows stopped."""
+        clocks = self.arrivals(np.arange(self.base, self.end), "clock")
+        return Outers(base=self.base, arrived=clocks, **self._arrays)
+
+    def arrivals(self, rows: I64, what: str) -> I64:
+        """When rows came: the `clock`, or `now`."""
+        firsts = np.array([arrival.first for _, arrival, _ in self._arrivals], np.int64)
+        said = np.array([getattr(arrival, what) for _, arrival, _ in self._arrivals], np.int64)
+        return said[np.searchsorted(firsts, rows, side="right") - 1] if len(rows) else np.zeros(0, np.int64)
+
+    def finish(self, upto: int, log: ChunkLog) -> None:
+        """All jobs of the rows before `upto` are done."""
+        gone = min(max(upto - self.base, 0), len(self))
+        if not gone:
+            return
+        self._arrays = {name: array[gone:].copy() for name, array in self._arrays.items()}
+        self.base += gone
+        for name, _, end in self._arrivals:
+            if end <= self.base and self._fresh.pop(name, None) is None:
+                log.drop(name)
+        self._arrivals = [one for one in self._arrivals if one[2] > self.base]
+
+    def store(self, step: int, begun: int, log: ChunkLog) -> None:
+        """Write what came, and where the rows before `begun` and the next one stopped."""
+        for name, blob in self._fresh.items():
+            log.add(name, blob)
+        self._fresh = {}
+        if self._cursors is not None:
+            log.drop(self._cursors)
+            self._cursors = None
+        stopped = self._arrays["cursors"][: max(begun + 1 - self.base, 0)]
+        if len(stopped):
+            self._cursors = f"c{step}"
+            log.add(self._cursors, pa.py_buffer(stopped.tobytes()))
+
+    def restore(self, finished: int, chunks: Mapping[str, pa.Buffer], begin: Begin) -> None:
+        """The rows of these chunks that are not finished."""
+        found = []
+        for name, blob in chunks.items():
+            if name.startswith("o"):
+                size = 8 * len(Arrival._fields)
+                arrival = Arrival(*np.frombuffer(blob[:size], np.int64).tolist())
+                found.append((arrival, name, np.frombuffer(blob[size:], np.uint8)))
+            elif name.startswith("c"):
+                self._cursors = name
+        for arrival, name, sides in sorted(found, key=lambda one: one[0].first):
+            self._append(name, arrival, sides, begin, finished)
+        if self._cursors is not None:
+            stopped = np.frombuffer(chunks[self._cursors], np.int64)
+            self._arrays["cursors"][: len(stopped)] = stopped
+
+    def count_found(self, rows: I64) -> None:
+        """Pairs that are held, by their row."""
+        self._arrays["founds"] = np.bincount(rows - self.base, minlength=len(self)).astype(np.int32)

@@ -1,0 +1,257 @@
+"""The shared join: queries that come and go, what waits, what is told, and when results leave."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import MemoryTooSmall
+from penstock.kernels.contract import Batch, Portion
+from penstock.kernels.shared.greedy import Greedy
+from penstock.kernels.shared.intake import CHANGES
+from penstock.kernels.shared.lwo import LWO
+from penstock.kernels.shared.pace import Pace
+from penstock.kernels.shared.sharedjoin import ADDED, SharedJoin
+from penstock.kernels.shared.swf import SWF
+from penstock.kernels.window.shape import Shape
+from penstock.testing import EventTime, Host
+
+_spec = importlib.util.spec_from_file_location("shared_naive", Path(__file__).parent / "naive.py")
+naive = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(naive)
+
+LEFT = pa.schema([("k", pa.int64()), ("lt", pa.timestamp("us")), ("v", pa.int64())])
+RIGHT = pa.schema([("k", pa.int64()), ("rt", pa.timestamp("us")), ("w", pa.int64())])
+SHAPE = Shape(LEFT, RIGHT, (("k", "k"),))
+TIMES = ("lt", "rt")
+SCHEDULERS = {"lwo": LWO(), "swf": SWF(), "greedy": Greedy()}
+
+
+def rows(side, keys, times, first=0):
+    schema = (LEFT, RIGHT)[side]
+    keys = pa.array(keys, pa.int64())
+    columns = [keys, pa.array(times, pa.int64()).cast(pa.timestamp("us")), pa.array(first + np.arange(len(keys)))]
+    return Portion(side, pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def change(version, op, query, window=None, unit="us"):
+    row = {"version": version, "op": op, "query": query, "window": window, "unit": unit}
+    return Portion(2, pa.RecordBatch.from_pylist([row], schema=CHANGES))
+
+
+def make(scheduler="greedy", windows=None, budget=1 << 20, **options):
+    windows = {"small": 10, "large": 100} if windows is None else windows
+    shape = options.pop("shape", SHAPE)
+    return SharedJoin(shape, windows, SCHEDULERS[scheduler], budget=budget, times=TIMES, **options)
+
+
+def pairs(table):
+    return list(zip(table["v"].to_pylist(), table["w"].to_pylist(), strict=True))
+
+
+@st.composite
+def histories(draw):
+    """Micro-batches of rows in order of time, with queries that come and go between them."""
+    count = draw(st.integers(0, 40))
+    keys = draw(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2)), min_size=count, max_size=count))
+    ends = sorted(draw(st.lists(st.integers(0, count), max_size=6)))
+    names = st.sampled_from(["small", "large", "new", "other"])
+    told = [
+        draw(st.lists(st.tuples(st.booleans(), names, st.integers(1, 50)), max_size=2)) for _ in range(len(ends) + 1)
+    ]
+    return keys, [0, *ends, count], told, draw(st.sampled_from(sorted(SCHEDULERS))), draw(st.sampled_from([1, 4, None]))
+
+
+@given(history=histories(), hashed=st.booleans(), by_rows=st.booleans())
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+def test_queries_come_and_go(history, hashed, by_rows):
+    """Each gets what it would alone, from the micro-batch it comes in to the one it goes in, restored at every step."""
+    keys, cuts, told, scheduler, units = history
+    rest = {"hashed": hashed, "by_rows": by_rows, "pace": Pace(most=units)}
+    host = Host(
+        lambda: make(scheduler, {"small": 3, "large": 30}, **(rest | {"pace": Pace(most=units)})),
+        restart_every_step=True,
+    )
+    came = [(side, {"k": key, TIMES[side]: number, "vw"[side]: number}) for number, (side, key) in enumerate(keys)]
+    standing = {"small": (3, 0), "large": (30, 0)}
+    want, version = {}, 0
+
+    def finish(name, end):
+        window, begin = standing.pop(name)
+        found = naive.alone(came[begin:end], window, by_rows=by_rows, match=lambda left, right: left["k"] == right["k"])
+        want.setdefault(name, []).append([(left["v"], right["w"]) for left, right in found])
+
+    for (begin, end), changes in zip(itertools.pairwise(cuts), told, strict=True):
+        batch = []
+        for add, name, window in changes:
+            if add and name not in standing:
+                batch.append(change(version, "add", name, window, "rows" if by_rows else "us"))
+                standing[name] = (window, begin)
+            elif not add and name in standing:
+                batch.append(change(version, "remove", name))
+                finish(name, begin)
+            version += 1
+        for number in range(begin, end):
+            side, row = came[number]
+            batch.append(rows(side, [row["k"]], [number], first=number))
+        host.step(batch)
+    for name in list(standing):
+        finish(name, len(came))
+    host.drain()
+    out = host.results()
+    got = {name: pairs(out[name]) for name in ("small", "large")}
+    for name in ("new", "other"):
+        got[name] = pairs(
+            out[ADDED].filter(pa.array([one == name for one in out[ADDED]["query"].to_pylist()], pa.bool_()))
+        )
+    for name, lives in want.items():
+        if len(lives) == 1:
+            assert got[name] == lives[0]
+        # A name that came again is another query: its stream may begin before the old one has ended.
+        assert sorted(got[name]) == sorted(itertools.chain(*lives))
+
+
+def test_changes_without_sense_are_set_aside_and_told_once():
+    host = Host(make)
+    host.step([change(1, "add", "more", 50), change(0, "remove", "nobody"), change(2, "add", "more", 60)])
+    host.step([change(1, "add", "more", 70), change(3, "widen", "more", 1), change(4, "add", "x", 5, "rows")])
+    reasons = host.results()["set_aside"]["reason"].to_pylist()
+    assert reasons == [
+        "there is no query of this name to remove",
+        "there is a query of this name",
+        "a change is add or remove",
+        "its window is not of the kind of the others",
+    ]
+    assert host.kernel.metrics()["queries"] == 3
+
+
+def test_every_row_is_accounted_for():
+    host = Host(make, event_time=EventTime(TIMES, 10))
+    host.step([rows(0, [1, None], [100, 100]), rows(1, [1], [100])])
+    host.step([rows(0, [1, 1], [80, None]), rows(1, [1], [95])])
+    counts = host.kernel.metrics()
+    out = host.results()
+    assert counts["rows_late"] == 1 == out["late_left"].num_rows
+    assert counts["rows_set_aside"] == 1 == out["set_aside"].num_rows
+    assert pairs(out["small"]) == [(0, 0), (0, 0)]
+    assert host.kernel.metrics()["rows_in"] == 3
+
+
+def test_a_selection_stands_above_the_join():
+    host = Host(lambda: make(select={"large": lambda found: pa.compute.greater(found.column("w"), 0)}))
+    out = host.run([[rows(0, [1], [0]), rows(1, [1, 1], [0, 5])]])
+    assert pairs(out["small"]) == [(0, 0), (0, 1)]
+    assert pairs(out["large"]) == [(0, 1)]
+
+
+def test_a_condition_without_a_key_is_a_nested_loop():
+    shape = Shape(LEFT.remove(0), RIGHT.remove(0), ())
+    differ = lambda left, right: pa.compute.not_equal(left.column("v"), right.column("w"))  # noqa: E731
+    host = Host(lambda: make(shape=shape, where=differ))
+    parts = [
+        Portion(p.side, p.rows.drop_columns(["k"])) for p in (rows(0, [0] * 3, [0, 1, 2]), rows(1, [0] * 2, [3, 30]))
+    ]
+    out = host.run([parts])
+    assert pairs(out["small"]) == [(2, 0), (1, 0)]
+    assert pairs(out["large"]) == [(2, 0), (1, 0), (2, 1), (0, 1)]
+
+
+def burst(kernel, count, now=0):
+    """Rows of one key on both sides, all of which meet."""
+    times = np.arange(count)
+    batch = Batch([rows(0, [1] * count, times), rows(1, [1] * count, times)], None)
+    return [(e.channel, e.rows.num_rows) for e in kernel.step(batch, now)]
+
+
+def test_small_windows_answer_within_their_slice():
+    """With work for many steps, all of the small query's results leave in the first under Greedy, few under LWO."""
+    shares = {}
+    for name in SCHEDULERS:
+        kernel = make(name, {"small": 2, "large": 10_000}, pace=Pace(most=6_000))
+        first = sum(count for channel, count in burst(kernel, 300) if channel == "small")
+        rest = [e for e in kernel.tick(5) if e.channel == "small"]
+        shares[name] = first / (first + sum(e.rows.num_rows for e in rest))
+        assert not kernel.pending()
+    assert shares["greedy"] == shares["swf"] == 1.0
+    assert shares["lwo"] < 0.3
+
+
+def test_response_is_told_in_work_and_by_the_clock():
+    kernel = make("greedy", {"small": 2, "large": 10_000}, pace=Pace(most=6_000))
+    burst(kernel, 300, now=1_000)
+    first = kernel.metrics()
+    assert 0 < first["work_mean_small"] < first["work_p95_small"] <= 1.2 * first["work_max_small"]
+    assert first["wait_max_small"] == 0
+    assert first["unfinished"] > 0
+    assert first["work"] == pytest.approx(6_000, abs=2)
+    list(kernel.tick(now=3_500))
+    last = kernel.metrics()
+    assert last["wait_mean_large"] == 2_500
+    assert last["work_max_large"] > first["work_max_small"]
+    assert last["unfinished"] == last["held"] == 0
+
+
+def test_a_result_leaves_early_where_its_order_allows():
+    """The first row's partners in the small window go to the large query at once under Greedy, not under SWF."""
+    for name, early in (("greedy", True), ("swf", False)):
+        kernel = make(name, {"small": 5, "large": 100}, pace=Pace(most=9))
+        left = rows(0, [1] * 50, np.arange(50))
+        list(kernel.step(Batch([left], None), 0))
+        list(kernel.tick(0))
+        found = list(kernel.step(Batch([rows(1, [1], [50])], None), 0))
+        got = {e.channel: e.rows.num_rows for e in found}
+        assert got.get("large", 0) == (5 if early else 0)
+        assert sum(e.rows.num_rows for e in kernel.tick(0) if e.channel == "large") == (45 if early else 50)
+
+
+def test_work_left_over_is_done_where_memory_is_short():
+    """A slice of one unit would let rows pile up for ever."""
+    kernel = make("swf", {"small": 2, "large": 40}, budget=96 << 10, pace=Pace(most=1))
+    most = got = 0
+    for number in range(40):
+        times = number * 20 + np.arange(20)
+        batch = Batch([rows(0, [1] * 20, times), rows(1, [1] * 20, times)], number * 20 - 1)
+        got += sum(e.rows.num_rows for e in kernel.step(batch, 0) if e.channel == "large")
+        assert kernel.memory() <= 96 << 10
+        most = max(most, kernel.metrics()["unfinished"])
+        kernel.changes()
+    got += sum(e.rows.num_rows for e in kernel.tick(0) if e.channel == "large")
+    assert got == sum(1 for a in range(800) for b in range(max(a - 40, 0), min(a + 41, 800)))
+    assert 40 < most < 1_600
+
+
+def test_a_window_that_does_not_fit_is_refused_by_how_much():
+    kernel = make(windows={"small": 10, "huge": 10**9}, budget=96 << 10)
+
+    def fill():
+        for number in range(100):
+            list(kernel.step(Batch([rows(0, np.arange(20), number * 20 + np.arange(20))], None), 0))
+
+    with pytest.raises(MemoryTooSmall, match=r"'huge' does not fit: .* bytes, \d+ more than"):
+        fill()
+    with pytest.raises(MemoryTooSmall, match=r"need \d+ bytes more"):
+        list(make(budget=96 << 10).step(Batch([rows(0, np.arange(5_000), np.arange(5_000))], None), 0))
+    with pytest.raises(MemoryTooSmall, match="at least"):
+        make(budget=1 << 10)
+
+
+def test_a_slice_follows_what_steps_took():
+    pace = Pace(seconds=1.0)
+    pace.end(4_000_000, cut=False)
+    pace.begin(1.0)
+    assert pace.units == 4_000_000
+    pace.end(10, cut=False)
+    pace.begin(1.0)
+    assert pace.units == 4_000_000
+    pace.end(4_000_000, cut=True)
+    pace.begin(4.0)
+    again = Pace(seconds=1.0)
+    again.restore(pace.head())
+    assert again.units == pace.units == 2_500_000
