@@ -23,6 +23,7 @@ class Sample:
     rows: int
     seconds: float
     busy: float | None = None
+    results: int | None = None
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -70,6 +71,15 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class Recall:
+    """The claim that `part` gives at least the share `goal` of the results of `whole`, for the same rows."""
+
+    part: str
+    whole: str
+    goal: float | None = None
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """One table of measurements. `setup` is entered before the first turn and left after the last."""
 
@@ -78,6 +88,7 @@ class Benchmark:
     contestants: Callable[[], Sequence[Contestant]]
     ratios: tuple[Ratio, ...] = ()
     limits: tuple[Limit, ...] = ()
+    recalls: tuple[Recall, ...] = ()
     setup: Callable[[Say], AbstractContextManager[None]] | None = None
 
 
@@ -125,6 +136,10 @@ class Measured:
         found = [sample.busy for turn in self.turns for sample in turn if sample.busy is not None]
         return Summary.of(found) if found else None
 
+    def results_of(self, turn: int) -> int:
+        """All results of one round."""
+        return sum(sample.results or 0 for sample in self.turns[turn])
+
     def rate_of(self, turn: int) -> float:
         """The median rate of one round."""
         return statistics.median(sample.rows / sample.seconds for sample in self.turns[turn])
@@ -155,10 +170,15 @@ class Outcome:
     def verdicts(self) -> list[Verdict]:
         """All claims about contestants that ran."""
         found = [_judge_limit(limit, self.measured[limit.name]) for limit in self.benchmark.limits if self._ran(limit)]
-        return found + [
+        found += [
             _judge_ratio(ratio, self.measured[ratio.fast], self.measured[ratio.slow])
             for ratio in self.benchmark.ratios
             if ratio.fast in self.measured and ratio.slow in self.measured
+        ]
+        return found + [
+            _judge_recall(recall, self.measured[recall.part], self.measured[recall.whole])
+            for recall in self.benchmark.recalls
+            if recall.part in self.measured and recall.whole in self.measured
         ]
 
     def _ran(self, limit: Limit) -> bool:
@@ -172,6 +192,14 @@ def _judge_ratio(ratio: Ratio, fast: Measured, slow: Measured) -> Verdict:
     spread = Summary.of(fast.rate_of(turn) / slow.rate_of(turn) for turn in range(rounds))
     met = None if ratio.goal is None else value >= ratio.goal
     return Verdict(f"{ratio.fast} : {ratio.slow}", value, spread.low, spread.high, "×", ratio.goal, met)
+
+
+def _judge_recall(recall: Recall, part: Measured, whole: Measured) -> Verdict:
+    rounds = range(min(len(part.turns), len(whole.turns)))
+    found = Summary.of(100 * part.results_of(turn) / whole.results_of(turn) for turn in rounds)
+    goal = None if recall.goal is None else 100 * recall.goal
+    met = None if goal is None else found.median >= goal
+    return Verdict(f"{recall.part}, results of {recall.whole}", found.median, found.low, found.high, "%", goal, met)
 
 
 def _judge_limit(limit: Limit, measured: Measured) -> Verdict:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks import streams
-from benchmarks.harness import Benchmark, Contestant, Ratio, Sample, Turn
+from benchmarks.harness import Benchmark, Contestant, Ratio, Recall, Sample, Turn
+from benchmarks.judge import Keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -15,44 +16,63 @@ if TYPE_CHECKING:
 SPARK = "Spark, stream-stream join"
 EXACT = "Penstock, exact"
 QUARTER = "Penstock, PROB with a quarter of the memory"
-RATIOS = (Ratio(EXACT, SPARK, 15), Ratio(QUARTER, SPARK, 15))
 
 
 @dataclass(frozen=True)
 class Size:
-    """Rows of each side in a micro-batch, micro-batches in a window, distinct keys, memory of the exact join."""
+    """Rows of each side in a micro-batch, micro-batches in a window, distinct keys, what the exact join needs."""
 
     batch: int
     window: int
     keys: int
     memory: int
+    zipf: bool = False
 
     @property
     def warm(self) -> int:
         """Micro-batches until the window is full."""
         return self.window + 1
 
+    @property
+    def about(self) -> str:
+        """In words."""
+        law = "Zipf(1.0) over" if self.zipf else "uniform over"
+        return (
+            f"two streams, micro-batches of {self.batch:,} rows a side, keys {law} {self.keys:,}, "
+            f"a window of {self.window} micro-batches, results discarded"
+        )
+
 
 def benchmarks(quick: bool) -> list[Benchmark]:
-    """Uniform keys, about one result a row."""
-    size = Size(5_000, 2, 10_000, 32 << 20) if quick else Size(100_000, 4, 400_000, 160 << 20)
-    about = (
-        f"two streams, micro-batches of {size.batch:,} rows a side with {size.keys:,} keys, a window of "
-        f"{size.window} micro-batches, results discarded"
-    )
-    return [Benchmark("join_streams/discard", about, lambda: contestants(size, 2 if quick else 3), RATIOS)]
+    """Uniform keys with about one result a row; skewed ones with many, and memory that does not suffice."""
+    many = Size(5_000, 2, 10_000, 32 << 20) if quick else Size(500_000, 2, 1_000_000, 400 << 20)
+    skewed = Size(500, 8, 100_000, 2 << 20, zipf=True) if quick else Size(2_000, 20, 100_000, 10 << 20, zipf=True)
+    counted = 2 if quick else 3
+    return [
+        Benchmark(
+            "join_streams/discard", many.about, lambda: contestants(many, counted)[:2], (Ratio(EXACT, SPARK, 15),)
+        ),
+        Benchmark(
+            "join_streams/quarter",
+            skewed.about,
+            lambda: contestants(skewed, 2 * counted),
+            (Ratio(QUARTER, EXACT, 1), Ratio(QUARTER, SPARK, 1), Ratio(EXACT, SPARK)),
+            recalls=(Recall(QUARTER, SPARK, 0.85), Recall(EXACT, SPARK, 1.0)),
+        ),
+    ]
 
 
 def contestants(size: Size, counted: int) -> list[Contestant]:
     """Exact in two ways, and with less memory than the window needs."""
+    whole: dict[int, int] = {}
 
-    def turns(make: Callable[[Size], DataFrame]) -> Callable[[Turn], Sequence[Sample]]:
-        return lambda turn: _turn(turn, size, counted, make(size))
+    def turns(make: Callable[[Size], DataFrame], exact: bool = True) -> Callable[[Turn], Sequence[Sample]]:
+        return lambda turn: _turn(turn, size, counted, make(size), whole if exact else None)
 
     return [
         Contestant(SPARK, turns(_spark)),
         Contestant(EXACT, turns(lambda s: _penstock(s, "exact", s.memory))),
-        Contestant(QUARTER, turns(lambda s: _penstock(s, "prob", s.memory // 4))),
+        Contestant(QUARTER, turns(lambda s: _penstock(s, "prob", s.memory // 4), exact=False)),
     ]
 
 
@@ -60,7 +80,7 @@ def _sides(size: Size) -> tuple[DataFrame, DataFrame]:
     """Rows a microsecond apart; both sides draw from the same keys."""
     made = []
     for name, value, salt in (("lt", "v", 1), ("rt", "w", 2)):
-        key = f"pmod(xxhash64(value, {salt}), {size.keys}) as k"
+        key = f"{Keys(zipf=size.zipf, salt=salt).of(size.keys)} as k"
         moment = f"timestamp_micros(1700000000000000 + value) as {name}"
         made.append(streams.numbers(size.batch).selectExpr(key, moment, f"value as {value}"))
     return made[0], made[1]
@@ -87,10 +107,16 @@ def _penstock(size: Size, policy: str, memory: int) -> DataFrame:
     return flow.results
 
 
-def _turn(turn: Turn, size: Size, counted: int, results: DataFrame) -> Sequence[Sample]:
+def _turn(turn: Turn, size: Size, counted: int, results: DataFrame, whole: dict[int, int] | None) -> Sequence[Sample]:
     from pyspark.sql import functions as fn
 
     observed = results.observe("check", fn.count("*").alias("rows"))
     with streams.scratch() as place:
         reports = streams.batches_of(streams.discard(observed, place / "checkpoint"), size.warm + counted, turn)
-    return streams.samples(reports, 2 * size.batch, size.warm)
+    measured = streams.samples(reports, 2 * size.batch, size.warm)
+    if whole is not None:
+        for sample in measured:
+            expected = whole.setdefault(sample.details["batch"], sample.results or 0)
+            if sample.results != expected:
+                raise RuntimeError(f"Micro-batch {sample.details['batch']}: {sample.results} results, not {expected}.")
+    return measured

@@ -21,18 +21,20 @@ class Keys:
     """Which keys a stream asks for: the same for the same number.
 
     Uniform over those of the table, or by Zipf's law with exponent 1, scattered over them; `misses` percent of the rows
-    have a key that the table lacks.
+    have a key that the table lacks. Another `salt` draws others.
     """
 
     zipf: bool = False
     misses: int = 0
+    salt: int = 0
 
     def of(self, rows: int) -> str:
         """The key of a `value`, in a table of so many rows."""
-        key = f"pmod(xxhash64(value), {rows})"
+        hashed = f"xxhash64(value, {self.salt})" if self.salt else "xxhash64(value)"
+        key = f"pmod({hashed}, {rows})"
         if self.zipf:
             # The logarithm of a rank is uniform; a prime scatters ranks.
-            drawn = "((xxhash64(value) & 9007199254740991) / 9007199254740992D)"
+            drawn = f"(({hashed} & 9007199254740991) / 9007199254740992D)"
             key = f"pmod((cast(floor(exp({drawn} * ln({rows} + 1D))) as bigint) - 1) * 7919, {rows})"
         return f"if(pmod(xxhash64(value, 7), 100) < {self.misses}, {key} + {rows}, {key})" if self.misses else key
 

@@ -114,6 +114,7 @@ def samples(reports: Sequence[dict[str, Any]], rows: int, warm: int) -> list[Sam
             rows,
             report["durationMs"]["triggerExecution"] / 1000,
             report.get("busy"),
+            report.get("observedMetrics", {}).get("check", {}).get("rows"),
             {"batch": report["batchId"], "ms": report["durationMs"], "observed": report.get("observedMetrics", {})},
         )
         for report in reports[warm:]

@@ -343,6 +343,22 @@ def test_a_side_costs_what_it_says():
     assert side.cost == pytest.approx(sum(p.size for p in side.pieces) + ENTRY * len(side))
 
 
+def test_a_side_costs_what_it_says_while_rows_come_and_go():
+    rng = np.random.default_rng(1)
+    side, log, came = SideRows("l", LEFT), ChunkLog(), 0
+    for step in range(300):
+        many = int(rng.integers(1, 3_000 if step % 100 < 50 else 300))
+        numbers = np.arange(came, came + many)
+        batch = rows(0, rng.integers(0, 999, many), numbers).rows
+        side.admit(batch, hash_keys([batch.column("k")]), numbers, numbers)
+        came += many
+        gone = came - int(rng.integers(1_000, 30_000))
+        side.drop_front(lambda moments, numbers, gone=gone: numbers < gone, log)
+        if step % 7 == 0:
+            side.keep(rng.random(len(side)) < 0.9, log)
+        assert side.nbytes <= side.cost + 16_384, step
+
+
 def test_a_side_comes_back_as_it_was():
     rng = np.random.default_rng(0)
     side, log = side_of([rows(0, rng.integers(0, 9, 100), np.arange(100)) for _ in range(200)])

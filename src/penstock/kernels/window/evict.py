@@ -9,14 +9,14 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-#: With more rows than this a little more is freed than must be, so that all rows are scored once for many evictions.
+#: With more rows than this, a tenth of them goes at the least, so that all rows are scored once for many evictions.
 _MANY = 4_096
 _SPARE = 10
 
 
 def with_spare(excess: float, limit: float, rows: int) -> float:
     """How much to free where `excess` must be."""
-    return excess + (limit / _SPARE if rows > _MANY else 0.0)
+    return max(excess, limit / _SPARE) if rows > _MANY else excess
 
 
 def lowest(scores: F64, ages: I64, costs: F64, free: float) -> Mask:

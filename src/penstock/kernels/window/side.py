@@ -24,13 +24,13 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Bytes that an entry takes up beside its row, at the most and also while arrays grow: 33 in flat arrays with a quarter
-#: to spare and an eighth not yet freed, 8 in buckets, and one array that is copied.
-ENTRY = 72
+#: Bytes that an entry takes up beside its row, at the most and also while arrays grow: 33 in flat arrays with an eighth
+#: to spare and a sixteenth not yet freed, 8 in buckets, and one array that is copied.
+ENTRY = 60
 #: Small pieces are put together beyond this many.
 _MOST_PIECES = 96
-#: Dropped entries are freed once they are this share of all.
-_FREED = 8
+#: Arrays have room for this share more, and dropped entries are freed once they are this share of all.
+_SPARE = 16
 _COLUMNS: dict[str, Any] = {
     "hashes": np.uint64,
     "moments": np.int64,
@@ -150,7 +150,7 @@ class SideRows:
         if end <= len(self._arrays["nexts"]):
             return
         for name, array in self._arrays.items():
-            longer = np.empty(end + end // 4, array.dtype)
+            longer = np.empty(_roomy(end), array.dtype)
             longer[: self.end] = array[: self.end]
             self._arrays[name] = longer
 
@@ -179,7 +179,7 @@ class SideRows:
             self._met_rows = self._lost_rows = True
             del self.pieces[:count]
             self.first = gone
-            if self.first * _FREED >= self.end:
+            if self.first * _SPARE >= self.end:
                 self._free_front()
         return dropped
 
@@ -191,10 +191,9 @@ class SideRows:
     def _free_front(self) -> None:
         by, left = self.first, len(self)
         for name, array in self._arrays.items():
-            if left * 2 < len(array) and len(array) > 64:
-                self._arrays[name] = np.concatenate([array[by : self.end], np.empty(max(left // 4, 64), array.dtype)])
-            else:
-                array[:left] = array[by : self.end]
+            if len(array) > _roomy(_roomy(left)):
+                self._arrays[name] = np.empty(_roomy(left), array.dtype)
+            self._arrays[name][:left] = array[by : self.end]
         self.first, self.end = 0, left
         if buckets_for(left) < len(self._heads):
             self._relink()
@@ -222,11 +221,11 @@ class SideRows:
                 self._lost_rows = True
             piece.rows = piece.rows.filter(pa.array(here))
             pieces.append(piece)
-        self.pieces = pieces
+        self.pieces, left = pieces, int(stay.sum())
         for name, array in self._arrays.items():
-            left = array[self.first : self.end][stay]
-            self._arrays[name] = np.concatenate([left, np.empty(max(len(left) // 8, 64), array.dtype)])
-        self.first, self.end = 0, int(stay.sum())
+            self._arrays[name] = np.empty(_roomy(left), array.dtype)
+            self._arrays[name][:left] = array[self.first : self.end][stay]
+        self.first, self.end = 0, left
         self._met_rows = True
         self._relink()
 
@@ -318,6 +317,11 @@ class SideRows:
         self._serial, self._live, self._met = said["serial"], said["live"], said["met"]
         if self._met is not None:
             self.column("met")[:] = _unpacked(np.frombuffer(chunks[self._met], np.uint8), len(self))
+
+
+def _roomy(entries: int) -> int:
+    """Places in an array for so many entries."""
+    return entries + max(entries // _SPARE, 64)
 
 
 def _unpacked(bits: npt.NDArray[np.uint8], count: int) -> Mask:

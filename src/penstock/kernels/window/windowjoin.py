@@ -69,7 +69,7 @@ class WindowJoin(Kernel):
     State and cost
         Waiting rows with `ENTRY` bytes each, the rows of a step (they and a copy in order), key counts, one slice of
         results. A chunk for the rows of each step and side. A step costs its rows and results; when rows must go, all
-        waiting rows are scored once, and a tenth of them is freed.
+        waiting rows are scored once, and a tenth of the memory is freed at the least.
     Source
         002 §2.1 (fast CPU, integrated; where a step is larger than its share of the budget, slow CPU, modular).
     """
