@@ -1,0 +1,86 @@
+"""The plan of several queries over one operator: each has a channel with its own rows and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.kernels.answering import Answering, Answers
+from penstock.kernels.contract import RESULTS, Metric
+from penstock.plan.base import Plan, Side
+
+
+@dataclass(frozen=True)
+class AnsweringPlan(Plan):
+    """`plan`, with its results answered to queries by channel.
+
+    `answers` makes them anew for every kernel, because they may remember. `texts` says what they are, for checkpoints:
+    a batch that is half done must be finished for the same queries; with `fixed`, state depends on which there are.
+    """
+
+    plan: Plan
+    answers: Mapping[str, Callable[[], Answers]] = field(repr=False)
+    texts: str
+    fixed: bool = False
+    #: The inner plan's own terms, in one line.
+    terms: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        plain = {name: getattr(self.plan, name) for name in getattr(self.plan, "__dataclass_fields__", ())}
+        versions = {name: value.version for name, value in plain.items() if hasattr(value, "version")}
+        said = {n: v for n, v in plain.items() if n not in self.plan.loose and isinstance(v, int | float | str | None)}
+        object.__setattr__(self, "terms", f"{said} {versions}")
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The operator's."""
+        return self.plan.name
+
+    @property
+    def reports(self) -> tuple[Metric, ...]:  # type: ignore[override]
+        """The operator's."""
+        return self.plan.reports
+
+    @property
+    def together(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The operator's."""
+        return self.plan.together
+
+    @property
+    def slots(self) -> int:  # type: ignore[override]
+        """The operator's."""
+        return self.plan.slots
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The operator's."""
+        return self.plan.sides
+
+    @property
+    def channels(self) -> Mapping[str, pa.Schema]:
+        """One for each query, and the operator's others."""
+        own = {name: schema for name, schema in self.plan.channels.items() if name != RESULTS}
+        return {**{name: make().schema for name, make in self.answers.items()}, **own}
+
+    def make(self, slot: int) -> Answering:
+        """The kernel of a slot."""
+        return Answering(self.plan.make(slot), {name: make() for name, make in self.answers.items()})
+
+    def identity(self) -> Mapping[str, str]:
+        """The operator's; and the queries, where state depends on them."""
+        return {**self.plan.identity(), **({"queries": self.texts} if self.fixed else {"answers": "for queries"})}
+
+    def explain(self) -> str:
+        """The operator's."""
+        return self.plan.explain()
+
+    def expect(self, rows: float, arrival_rate: float) -> Mapping[str, Any]:
+        """The operator's."""
+        return self.plan.expect(rows, arrival_rate)
+
+    def outcome(self, totals: Mapping[str, float]) -> Mapping[str, float]:
+        """The operator's."""
+        return self.plan.outcome(totals)

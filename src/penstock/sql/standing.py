@@ -1,0 +1,181 @@
+"""Queries on Spark: one flow for each group, one channel of it for each query."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BadOption
+from penstock.operators.join_streams import archive as archive_places
+from penstock.plan.answering import AnsweringPlan
+from penstock.plan.base import Plan
+from penstock.spark.queries import answered, chosen, is_plain, named
+from penstock.spark.runtime import run
+from penstock.spark.slots import shuffle_partitions
+from penstock.sql.answers import Answer
+from penstock.sql.groups import Group, explain
+from penstock.sql.parse import Query
+from penstock.sql.plans import inputs_of, plan_of
+from penstock.sql.shapes import BandJoin, RangeAggregate, Selection, SelectJoin, TableJoin, WindowJoin
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.operators.view import View
+    from penstock.spark.flow import Flow
+    from penstock.spark.running import Running
+
+
+class Standing:
+    """Queries that can be started: as few flows as they need, each shared by all queries of its shape."""
+
+    def __init__(self, queries: Mapping[str, Query], groups: Sequence[Opened], views: Mapping[str, View]) -> None:
+        self.queries = dict(queries)
+        self.groups = tuple(groups)
+        #: The views among them, open; `views[name].start()` keeps one fresh, `read()` reads it.
+        self.views = dict(views)
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """The flows, one for each group."""
+        return tuple(one.flow for one in self.groups)
+
+    @property
+    def results(self) -> DataFrame:
+        """The results of the only query, as a streaming DataFrame."""
+        if len(self.queries) != 1:
+            raise BadOption(
+                f"There are {len(self.queries)} queries.",
+                why="A DataFrame for each would run the join once for each.",
+                do='Write them by one query: .start(results="out/", checkpoint="ck/"); or read one: .answer("name").',
+            )
+        return self.answer(next(iter(self.queries)))
+
+    def answer(self, name: str) -> DataFrame:
+        """The results of a query as a streaming DataFrame, which runs its group's flow for it alone."""
+        for one in self.groups:
+            if name in one.group.queries:
+                return one.answer(name)
+        raise BadOption(
+            f"There is no query {name!r} with a stream of results.", do=f"There are: {', '.join(self.queries)}."
+        )
+
+    def start(
+        self,
+        *,
+        results: str | os.PathLike[str],
+        checkpoint: str | os.PathLike[str],
+        aside: str | os.PathLike[str] | None = None,
+        trigger: Mapping[str, Any] | None = None,
+    ) -> Started:
+        """Write the results of every query as Parquet, each row exactly once, with one Spark query for each group.
+
+        One query writes to `results` itself, several to a directory below it, by their names. What is late or cannot be
+        used goes below `aside`, by group and channel.
+        """
+        started: list[Running] = []
+        try:
+            for one in self.groups:
+                running = one.start(Path(results), Path(checkpoint), aside, trigger, only=len(self.queries) == 1)
+                started.append(running)
+        except BaseException:
+            for running in started:
+                running.stop()
+            raise
+        return Started(started)
+
+    def explain(self) -> str:
+        """For every query what it is, with whom it shares, what will run, and what that costs."""
+        texts = []
+        for name, query in self.queries.items():
+            others = {other: its for other, its in self.queries.items() if other != name}
+            slots = next((one.plan.slots for one in self.groups if name in one.group.queries), 1)
+            title = f"{name}\n" if len(self.queries) > 1 else ""
+            texts.append(title + explain(query, others, slots=slots))
+        return "\n\n".join(texts)
+
+
+@dataclass(frozen=True)
+class Started:
+    """The Spark queries of standing queries."""
+
+    running: Sequence[Running]
+
+    @property
+    def active(self) -> bool:
+        """Whether any still runs."""
+        return any(one.active for one in self.running)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until all have ended, each for so long at the most. Raises what went wrong."""
+        ended = [one.wait(seconds) for one in self.running]
+        return all(ended)
+
+    def stop(self) -> None:
+        """Finish the micro-batches under way, and end."""
+        for one in self.running:
+            one.stop()
+
+
+class Opened:
+    """A group over its streams."""
+
+    def __init__(self, group_: Group, frames: Mapping[str, DataFrame], slots: int | None) -> None:
+        self.group = group_
+        self._frames = frames
+        first = frames[group_.sources[0]]
+        inner = plan_of(group_, slots=shuffle_partitions(first.sparkSession) if slots is None else slots)
+        assert isinstance(inner, Plan)
+        self.channels = {name: self._channel(name) for name in group_.queries}
+        self.plan = AnsweringPlan(
+            inner,
+            {channel: partial(_made, group_, name) for name, channel in self.channels.items()},
+            texts="; ".join(f"{name}: {' '.join(query.text.split())}" for name, query in group_.queries.items()),
+            fixed=isinstance(group_.shape, BandJoin | SelectJoin | RangeAggregate),
+        )
+        inputs = [named(frames[one.stream], one.columns, one.every) for one in inputs_of(group_)]
+        self.flow: Flow = run(self.plan, inputs)
+
+    def _channel(self, name: str) -> str:
+        return "results" if len(self.group.queries) == 1 else f"results_{name}"
+
+    @property
+    def id(self) -> str:
+        """A name for its checkpoint: the same whichever queries of its shape there are."""
+        said = hashlib.sha256(repr(self.group.shape.group_key).encode()).hexdigest()[:10]
+        return f"{self.group.shape.kind.replace(' ', '-')}-{said}"
+
+    def answer(self, name: str) -> DataFrame:
+        """The results of a query: of a selection by Spark's own expressions, of others from the flow."""
+        query = self.group.queries[name]
+        if isinstance(query.shape, Selection):
+            frame = self._frames[query.shape.stream]
+            parts = [item for _, item in query.columns] + ([query.filter] if query.filter is not None else [])
+            if is_plain(parts):
+                return chosen(frame, query.filter, query.columns, query.schema)
+            return answered(frame, self.group.answer(name), query.schema)
+        return self.flow.channel(self.channels[name])
+
+    def start(
+        self, results: Path, checkpoint: Path, aside: str | os.PathLike[str] | None, trigger: Any, *, only: bool
+    ) -> Running:
+        """Write the results of all its queries, and what the text says is to be kept beside them."""
+        places = {channel: str(results if only else results / name) for name, channel in self.channels.items()}
+        shape = self.group.shape
+        if isinstance(shape, WindowJoin) and shape.archive is not None:
+            places |= archive_places(shape.archive)
+        if isinstance(shape, TableJoin) and shape.archive is not None:
+            places["shed"] = shape.archive
+        if aside is not None:
+            others = [channel for channel in self.flow.channels if channel not in places]
+            places |= {channel: str(Path(aside) / self.id / channel) for channel in others}
+        return self.flow.start(checkpoint=str(checkpoint / self.id), trigger=trigger, **places)
+
+
+def _made(group_: Group, name: str) -> Answer:
+    return group_.answer(name)
