@@ -67,7 +67,7 @@ def batches_of(
         turn.say(f"micro-batch 1 of {count}")
         since, spent = time.monotonic(), busy()
         while len(done) < count:
-            found = _reports(query)[:count]
+            found = reports(query)[:count]
             if len(found) > len(done):
                 new, now = found[len(done) :], busy()
                 done += [report | {"busy": (now - spent) / len(new)} for report in new]
@@ -99,7 +99,8 @@ def busy() -> float:
     return total
 
 
-def _reports(query: StreamingQuery) -> list[dict[str, Any]]:
+def reports(query: StreamingQuery) -> list[dict[str, Any]]:
+    """Spark's progress reports of micro-batches with input."""
     found = (json.loads(report.json) for report in query.recentProgress)
     return [report for report in found if report["numInputRows"]]
 
