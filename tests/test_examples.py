@@ -1,15 +1,12 @@
-"""The examples, and the code in the README and the documentation, run as they stand."""
+"""The examples run as they stand, and links on pages lead somewhere; the code on pages: `tests/spark/test_pages.py`."""
 
 from __future__ import annotations
 
 import itertools
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,39 +15,10 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_code_on_a_page_compiles(page):
-    for number, code in enumerate(blocks(page)):
-        compile(code, f"{page.name}, block {number}", "exec")
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_on_a_page_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} -> {target}"
-
-
-@pytest.mark.spark
-def test_readme_example_runs(tmp_path):
-    rng = np.random.default_rng(1)
-    (tmp_path / "products").mkdir()
-    (tmp_path / "orders").mkdir()
-    products = pa.table({"product_id": rng.permutation(2000), "price": rng.random(2000) * 200})
-    pq.write_table(products, tmp_path / "products" / "a.parquet", row_group_size=500)
-    orders = pa.table({"order_id": np.arange(300), "product_id": rng.integers(0, 2000, 300)})
-    orders = orders.append_column("quantity", pa.array(np.ones(300, np.int32)))
-    pq.write_table(orders, tmp_path / "orders" / "a.parquet")
-    # A process of its own: Spark takes relative paths from where its JVM was started.
-    code = "\n".join(blocks(ROOT / "README.md"))
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    joined = orders.join(products, "product_id", join_type="inner")
-    assert pq.read_table(tmp_path / "enriched").num_rows == 300
-    expensive = sum(price > 100 for price in joined["price"].to_pylist())
-    assert pq.read_table(tmp_path / "expensive").num_rows == expensive
 
 
 @pytest.mark.spark

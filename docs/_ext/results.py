@@ -100,7 +100,7 @@ def figure(outcome: Outcome) -> Iterator[str]:
     if outcome.plot:
         name = f"{outcome.family}-{outcome.name}.png"
         smaller(outcome.plot, IMAGES / name)
-        yield f"![{outcome.about}](images/{name}){{.picture}}"
+        yield f"![{outcome.about}](images/{name})"
         yield ""
     yield f"`{outcome.command}`"
     yield ""
@@ -164,7 +164,7 @@ def measurement(benchmark: dict[str, Any], settings: dict[str, Any], machine: di
     yield ""
     picture = f"bench-{name.replace('/', '-')}.png"
     draw(benchmark, IMAGES / picture)
-    yield f"![Rows a second of each contestant](images/{picture}){{.picture}}"
+    yield f"![Rows a second of each contestant](images/{picture})"
     yield ""
     yield "| contestant | seconds, median | rows/s, median | processor seconds |"
     yield "|---|---|---|---|"
