@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.operators.catch_up import catch_up as catch_up
     from penstock.operators.catch_up_streams import catch_up_streams as catch_up_streams
     from penstock.operators.deleted_rows import deleted_rows as deleted_rows
+    from penstock.operators.join_shared import join_shared as join_shared
     from penstock.operators.join_streams import archive as archive
     from penstock.operators.join_streams import join_streams as join_streams
     from penstock.operators.join_table import join_table as join_table
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.plan.conditions import range as range  # noqa: A004
     from penstock.plan.conditions import similar as similar
     from penstock.plan.conditions import where as where
+    from penstock.plan.join_shared import query as query
     from penstock.plan.join_streams import heeb as heeb
     from penstock.plan.join_streams import landmark as landmark
     from penstock.plan.join_streams import rows as rows
@@ -57,11 +59,13 @@ __all__ = [
     "deleted_rows",
     "errors",
     "heeb",
+    "join_shared",
     "join_streams",
     "join_table",
     "landmark",
     "prepare",
     "publish",
+    "query",
     "range",
     "read_json",
     "rows",
@@ -89,11 +93,13 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     "deleted_rows": ("penstock.operators.deleted_rows", "deleted_rows"),
     "errors": ("penstock.errors", None),
     "heeb": ("penstock.plan.join_streams", "heeb"),
+    "join_shared": ("penstock.operators.join_shared", "join_shared"),
     "join_streams": ("penstock.operators.join_streams", "join_streams"),
     "join_table": ("penstock.operators.join_table", "join_table"),
     "landmark": ("penstock.plan.join_streams", "landmark"),
     "prepare": ("penstock.tables", "prepare"),
     "publish": ("penstock.spark.publishing", "publish"),
+    "query": ("penstock.plan.join_shared", "query"),
     "range": ("penstock.plan.conditions", "range"),
     "read_json": ("penstock.spark.sources", "read_json"),
     "select_join": ("penstock.plan.standing_queries", "select_join"),

@@ -144,9 +144,9 @@ class JoinStreamsPlan(Plan):
                 faults.append(fault)
                 return None
 
-        shape = tried(_shape, left, right, on, how)
+        shape = tried(read_shape, left, right, on, how)
         window = tried(read_window, within)
-        times = tried(_times, left, right, time, window)
+        times = tried(read_times, left, right, time, window)
         chosen = tried(read_policy, policy)
         size = tried(parse_size, memory)
         counts = None if estimator is None else tried(parse_size, estimator, option="estimator")
@@ -156,7 +156,7 @@ class JoinStreamsPlan(Plan):
         slots = (1 if single else cores) if slots is None else slots
         faults += _option_faults(window, chosen, slots, allocation)
         if not faults:
-            faults += _name_faults(shape, archive)
+            faults += name_faults(shape, archive)
             plan = cls(
                 shape, window, times, late, chosen, size, slots, allocation == "fixed", where, archive, counts, life,
                 probabilities, seed,
@@ -248,7 +248,7 @@ class JoinStreamsPlan(Plan):
     def explain(self) -> str:
         """The join, and how memory is spent."""
         each = self.memory // self.slots
-        width = sum(sum(_width(field.type) for field in schema) for schema in self.shape.sides) / 2
+        width = sum(sum(width_of(field.type) for field in schema) for schema in self.shape.sides) / 2
         room = round(self.slots * each * 0.75 / (width + ENTRY), -4)
         late = f"; rows may be {format_duration(self.lateness)} late" if self.window.timed else ""
         shared = "half for each side" if self.fixed else "memory shared freely by both sides"
@@ -318,13 +318,22 @@ def read_policy(policy: str | Policy | Callable[..., Any]) -> Policy:
     return made()
 
 
-def _shape(left: pa.Schema, right: pa.Schema, on: On, how: How) -> Shape:
+def key_pairs(on: On) -> tuple[tuple[str, str], ...]:
+    """The pairs of columns that are equal.
+
+    >>> key_pairs("id"), key_pairs({"order_id": "id"})
+    ((('id', 'id'),), (('order_id', 'id'),))
+    """
+    if isinstance(on, Mapping):
+        return tuple(on.items())
+    return tuple((name, name) for name in ((on,) if isinstance(on, str) else on))
+
+
+def read_shape(left: pa.Schema, right: pa.Schema, on: On, how: How) -> Shape:
+    """The columns of a join, or what is wrong with them."""
     if how not in get_args(How):
         raise BadOption(f"how={how!r} is no kind of join.", do=f"Choose one of: {', '.join(get_args(How))}.")
-    if isinstance(on, Mapping):
-        pairs = tuple(on.items())
-    else:
-        pairs = tuple((name, name) for name in ((on,) if isinstance(on, str) else on))
+    pairs = key_pairs(on)
     if not pairs:
         raise BadOption("`on` names no column.", do='Give at least one: on="id", or on={"order_id": "id"}.')
     shape = Shape(left, right, pairs, how)
@@ -344,9 +353,10 @@ def _shape(left: pa.Schema, right: pa.Schema, on: On, how: How) -> Shape:
     return shape
 
 
-def _times(
+def read_times(
     left: pa.Schema, right: pa.Schema, time: str | tuple[str, str] | None, window: Window | None
 ) -> tuple[str, str] | None:
+    """The event times of both sides; a window in time needs them."""
     if time is None:
         if window is not None and window.timed:
             raise BadOption(
@@ -405,7 +415,8 @@ def _option_faults(window: Window | None, policy: Policy | None, slots: int, all
     return faults
 
 
-def _name_faults(shape: Shape, archive: bool) -> list[PenstockError]:
+def name_faults(shape: Shape, archive: bool) -> list[PenstockError]:
+    """Columns whose names results or the archive cannot have twice."""
     faults: list[PenstockError] = []
     left, right = shape.sides
     theirs = {name.lower(): name for name in shape.carried}
@@ -438,7 +449,8 @@ def _name_faults(shape: Shape, archive: bool) -> list[PenstockError]:
     return faults
 
 
-def _width(kind: pa.DataType) -> int:
+def width_of(kind: pa.DataType) -> int:
+    """Bytes of a value, guessed where they differ."""
     try:
         return max(int(kind.bit_width) // 8, 1)
     except ValueError:

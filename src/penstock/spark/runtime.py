@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import functions as fn
 
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from penstock.kernels.contract import Metric
     from penstock.plan.base import Plan
 
+F = TypeVar("F", bound=Flow)
 _COMBINE = {"sum": fn.sum, "max": fn.max, "min": fn.min}
 
 
-def run(plan: Plan, inputs: Sequence[DataFrame]) -> Flow:
-    """The flow of a plan over its input streams."""
+def run(plan: Plan, inputs: Sequence[DataFrame], kind: type[F] = Flow) -> F:  # type: ignore[assignment]
+    """The flow of a plan over its input streams; of another kind where an operator adds to what a flow can do."""
     spark = inputs[0].sparkSession
     check_session(spark)
     for frame in inputs:
@@ -49,7 +50,7 @@ def run(plan: Plan, inputs: Sequence[DataFrame]) -> Flow:
         .groupBy("slot")
         .transformWithStateInPandas(Processor(plan, ids), OUTPUT, "Append", "EventTime")
     )
-    flow = Flow(spark, plan, dict(plan.channels) | {SET_ASIDE: SET_ASIDE_SCHEMA})
+    flow = kind(spark, plan, dict(plan.channels) | {SET_ASIDE: SET_ASIDE_SCHEMA})
     flow._out = out.observe(flow.id, *(_observed(*each) for each in enumerate(reports_of(plan))))
     return flow
 

@@ -101,7 +101,7 @@ class SharedJoin(Kernel):
         self._names = tuple(windows)
         self.budget = budget
         self._slice = min(_SLICE_BYTES, budget // 8)
-        self._room = (budget - self._slice - QUERY * (len(windows) + 1)) * 15 / 16
+        self._room = room_of(budget, len(windows))
         if budget < LEAST_BUDGET or self._room < budget / 4:
             raise MemoryTooSmall(
                 f"{budget} bytes cannot hold the window of {len(windows)} queries.",
@@ -546,6 +546,11 @@ COMMON = (
 def reports_of(names: tuple[str, ...]) -> tuple[Metric, ...]:
     """What a join for these queries reports."""
     return (*COMMON, *(metric for name in (*names, ADDED) for metric in metrics_of(name)))
+
+
+def room_of(budget: int, queries: int) -> float:
+    """Bytes of a slot's budget for rows and what waits with them; an eighth is kept free for those that come."""
+    return (budget - min(_SLICE_BYTES, budget // 8) - QUERY * (queries + 1)) * 15 / 16
 
 
 def least_budget(queries: int) -> int:

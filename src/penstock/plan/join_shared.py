@@ -1,0 +1,377 @@
+"""The plan of `join_shared`: one window join of two streams for many queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from penstock.errors import BadOption, MemoryTooSmall, PenstockError, PlanError
+from penstock.kernels.contract import RESULTS, SET_ASIDE, Metric
+from penstock.kernels.shared.greedy import Greedy
+from penstock.kernels.shared.intake import CHANGES
+from penstock.kernels.shared.lwo import LWO
+from penstock.kernels.shared.pace import Pace
+from penstock.kernels.shared.scheduler import Scheduler
+from penstock.kernels.shared.sharedjoin import ADDED, Select, SharedJoin, Where, least_budget, reports_of, room_of
+from penstock.kernels.shared.swf import SWF
+from penstock.kernels.window.shape import LATE, Shape
+from penstock.kernels.window.side import ENTRY
+from penstock.kernels.window.windows import RowWindow, TimeWindow
+from penstock.plan.base import Plan, Side
+from penstock.plan.join_streams import On, Within, key_pairs, name_faults, read_shape, read_times, read_window, width_of
+from penstock.plan.units import format_duration, format_size, parse_duration, parse_size
+from penstock.tables.keys import PARTITIONS
+
+SCHEDULERS: dict[str, Scheduler] = {one.name: one for one in (LWO(), SWF(), Greedy())}
+#: Names that a query cannot have: other channels, and what `flow.start` takes beside places.
+RESERVED = (RESULTS, ADDED, SET_ASIDE, *LATE, "checkpoint", "trigger", "name")
+Windows = Mapping[str, "Within | SharedQuery"] | Iterable[tuple[str, "Within | SharedQuery"]]
+
+
+@dataclass(frozen=True)
+class SharedQuery:
+    """One of the queries that share a join: its window, and what it selects of the results."""
+
+    window: Within
+    select: Select | None = None
+    on: On | None = None
+
+
+def query(window: Within, *, select: Select | None = None, on: On | None = None) -> SharedQuery:
+    """A query for `join_shared` that wants some of the pairs in its window.
+
+    `select` is a function of a record batch of results that gives truth values. It stands above the join, which so
+    stays one for all queries. `on` may say again what the query joins on; where it is not what the others do, it is
+    refused.
+
+    >>> query("10 minutes", select=lambda found: found.column("amount").to_numpy() > 100).window
+    '10 minutes'
+    """
+    return SharedQuery(window, select, on)
+
+
+@dataclass(frozen=True)
+class JoinSharedPlan(Plan):
+    """One join for many queries. `memory` is for all slots together; rows go to the slot of their key.
+
+    >>> left = pa.schema([("id", pa.int64()), ("asked", pa.timestamp("us"))])
+    >>> right = pa.schema([("id", pa.int64()), ("answered", pa.timestamp("us"))])
+    >>> plan = JoinSharedPlan.checked(
+    ...     left,
+    ...     right,
+    ...     on="id",
+    ...     windows={"slow": "10 minutes", "fast": "1 second"},
+    ...     time=("asked", "answered"),
+    ...     memory="64MB",
+    ...     slots=2,
+    ... )
+    >>> print(plan.explain())
+    join_shared on id = id
+      queries  fast 1 s, slow 10 min; rows may be 0 us late
+      order    Greedy, about 1 s of work in a step, the rest in the next
+      work     2 slots, divided by key; each query's stream is in order within a slot
+      memory   64 MB in all, 32 MB a slot, for the rows of the widest window, once
+      changes  none: the queries stay these
+    """
+
+    shape: Shape
+    windows: tuple[tuple[str, int], ...]
+    by_rows: bool
+    times: tuple[str, str] | None
+    lateness: int
+    scheduler: str
+    memory: int
+    slots: int
+    slice_units: int | None = None
+    slice_seconds: float | None = None
+    where: Where | None = None
+    select: Mapping[str, Select] = field(default_factory=dict)
+    changes: str | None = None
+
+    name: ClassVar[str] = "join_shared"
+    loose: ClassVar[tuple[str, ...]] = ("changes",)
+
+    @classmethod
+    def checked(
+        cls,
+        left: pa.Schema,
+        right: pa.Schema,
+        *,
+        on: On | None,
+        windows: Windows,
+        memory: str | int,
+        scheduler: str = "greedy",
+        slots: int | None = None,
+        cores: int = 1,
+        time: str | tuple[str, str] | None = None,
+        lateness: str | timedelta = "0 seconds",
+        where: Where | None = None,
+        slice: str | timedelta | int | None = "1 second",  # noqa: A002
+        changes: str | None = None,
+    ) -> JoinSharedPlan:
+        """The plan, or one error that names every fault in it. Without `slots`, as many as `cores`, if it can be."""
+        faults: list[PenstockError] = []
+
+        def tried(read: Callable[..., Any], *given: Any, **options: Any) -> Any:
+            try:
+                return read(*given, **options)
+            except PenstockError as fault:
+                faults.append(fault)
+                return None
+
+        shape = tried(_read_join, left, right, on, where)
+        queries = tried(_read_queries, windows) or {}
+        kinds = {name: tried(shared_window, name, one.window) for name, one in queries.items()}
+        found = [kind for kind in kinds.values() if kind is not None]
+        by_rows = bool(found) and found[0][1]
+        tried(_check_kinds, {name: kind for name, kind in kinds.items() if kind is not None})
+        tried(_check_predicates, queries, on)
+        times = tried(read_times, left, right, time, None if by_rows or not found else TimeWindow(1, 1))
+        size = tried(parse_size, memory)
+        late = tried(parse_duration, lateness, option="lateness")
+        units, seconds = tried(_read_slice, slice) or (None, None)
+        tried(_check_scheduler, scheduler)
+        single = by_rows or (shape is not None and not shape.on)
+        slots = (1 if single else cores) if slots is None else slots
+        tried(_check_slots, slots, single, by_rows)
+        if not faults:
+            faults += name_faults(shape, False)
+            ordered = sorted(((name, kinds[name][0]) for name in queries), key=lambda one: one[1])
+            selects = {name: one.select for name, one in queries.items() if one.select is not None}
+            plan = cls(
+                shape, tuple(ordered), by_rows, times, late, scheduler, size, slots, units, seconds, where, selects,
+                changes,
+            )  # fmt: skip
+            faults += plan._memory_faults()
+        if len(faults) == 1:
+            raise faults[0]
+        if faults:
+            raise PlanError(f"{len(faults)} faults in this join.", why="\n  ".join(str(fault) for fault in faults))
+        return plan
+
+    @property
+    def reports(self) -> tuple[Metric, ...]:  # type: ignore[override]
+        """Numbers of the join, and of each query."""
+        return reports_of(tuple(name for name, _ in self.windows))
+
+    def _memory_faults(self) -> list[PenstockError]:
+        each, least = self.memory // self.slots, least_budget(len(self.windows))
+        if each < least:
+            return [
+                MemoryTooSmall(
+                    f"{format_size(self.memory)} cannot hold the window of {len(self.windows)} queries.",
+                    why=f"Each of {self.slots} slots needs {format_size(least)} for results on their way alone.",
+                    do=f'Give at least memory="{format_size(least * self.slots, round_up=True)}".',
+                )
+            ]
+        name, widest = self.windows[-1]
+        need = 2 * widest * (self._row_width() + ENTRY) if self.by_rows else 0.0
+        room = room_of(each, len(self.windows)) * 7 / 8
+        if need <= room:
+            return []
+        return [
+            MemoryTooSmall(
+                f"The window of {name!r} does not fit: {2 * widest:,} rows need about {format_size(int(need))}, "
+                f"{format_size(int(need - room), round_up=True)} more than there is for them.",
+                why="No row goes before it leaves the widest window, so that every query gets all of its results.",
+                do=f'Give at least memory="{format_size(int(each + (need - room) * 5 / 4), round_up=True)}", or a '
+                "smaller window.",
+            )
+        ]
+
+    def _row_width(self) -> float:
+        return sum(sum(width_of(one.type) for one in schema) for schema in self.shape.sides) / 2
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Both streams, by key; and the changes, which every slot gets."""
+        timed = None if self.by_rows else self.times
+        both = [
+            Side(self.shape.sides[side], self.shape.keys[side], timed[side] if timed else None, self.lateness)
+            for side in (0, 1)
+        ]
+        return (*both, *([] if self.changes is None else [Side(CHANGES)]))
+
+    @property
+    def channels(self) -> Mapping[str, pa.Schema]:
+        """One for each query, one for those that come later, late rows, and what cannot be used."""
+        return dict(self.make(0).channels)
+
+    def make(self, slot: int) -> SharedJoin:
+        """The kernel of a slot."""
+        return SharedJoin(
+            self.shape,
+            dict(self.windows),
+            SCHEDULERS[self.scheduler],
+            budget=self.memory // self.slots,
+            times=self.times,
+            by_rows=self.by_rows,
+            where=self.where,
+            select=self.select,
+            pace=Pace(self.slice_units, self.slice_seconds),
+            says_changes=slot == 0,
+        )
+
+    def identity(self) -> Mapping[str, str]:
+        """What decides which results there are; not memory, scheduler and slice, which may change at a restart."""
+        columns = [", ".join(f"{one.name} {one.type}" for one in schema) for schema in self.shape.sides]
+        return {
+            "operator": self.name,
+            "left columns": columns[0],
+            "right columns": columns[1],
+            "on": self._keys(),
+            "windows": self._queries(),
+            "time": ", ".join(self.times or ()),
+            "lateness": str(self.lateness),
+            "slots": str(self.slots),
+        }
+
+    def _keys(self) -> str:
+        return ", ".join(f"{ours} = {theirs}" for ours, theirs in self.shape.on)
+
+    def _queries(self) -> str:
+        return ", ".join(f"{name} {describe_window(window, self.by_rows)}" for name, window in self.windows)
+
+    def explain(self) -> str:
+        """The queries, in which order their work is done, and what memory is for."""
+        late = "" if self.by_rows else f"; rows may be {format_duration(self.lateness)} late"
+        share = "all work in its step"
+        if self.slice_seconds is not None:
+            share = f"about {format_duration(int(self.slice_seconds * 1e6))} of work in a step, the rest in the next"
+        elif self.slice_units is not None:
+            share = f"{self.slice_units:,} units of work in a step, the rest in the next"
+        joined = f"on {self._keys()}" if self.shape.on else "by a condition, in nested loops"
+        divided = "divided by key; each query's stream is in order within a slot"
+        return "\n".join(
+            [
+                f"join_shared {joined}",
+                f"  queries  {self._queries()}{late}",
+                f"  order    {SCHEDULERS[self.scheduler].describe()}, {share}",
+                f"  work     {f'{self.slots} slots, {divided}' if self.slots > 1 else '1 slot'}",
+                f"  memory   {format_size(self.memory)} in all, {format_size(self.memory // self.slots)} a slot, "
+                "for the rows of the widest window, once",
+                f"  changes  {'none: the queries stay these' if self.changes is None else f'read from {self.changes}'}",
+            ]
+        )
+
+
+def describe_window(window: int, by_rows: bool) -> str:
+    """For people."""
+    return f"{window:,} rows" if by_rows else format_duration(window)
+
+
+def check_name(name: Any) -> None:
+    """Refuse a name that a query cannot have."""
+    if not isinstance(name, str) or not name.isidentifier() or name in RESERVED:
+        raise BadOption(
+            f"{name!r} cannot be the name of a query.",
+            why=f"Results come on a channel of this name; {', '.join(RESERVED)} mean something else.",
+            do='Give a word of letters, digits and underscores: windows={"fast": "1 second"}.',
+        )
+
+
+def shared_window(name: str, within: Within) -> tuple[int, bool]:
+    """A window in microseconds or rows, and which of the two.
+
+    >>> shared_window("fast", "1 second"), shared_window("last", RowWindow(5, 5))
+    ((1000000, False), (5, True))
+    """
+    window = read_window(within)
+    if isinstance(window, TimeWindow | RowWindow) and window.left == window.right:
+        return window.left, isinstance(window, RowWindow)
+    raise BadOption(
+        f"The window of {name!r} is {window.describe()}.",
+        why="In a shared join every window contains the smaller ones: they slide, and are the same for both sides.",
+        do=f"Give {name!r} a duration or ps.rows(1000), or a ps.join_streams(…, within=…) of its own.",
+    )
+
+
+def _read_join(left: pa.Schema, right: pa.Schema, on: On | None, where: Where | None) -> Shape:
+    if on is not None and on != () and on != []:
+        return read_shape(left, right, on, "inner")
+    if where is None:
+        raise BadOption(
+            "Nothing says which rows belong together.",
+            do='Give on="id" for equal columns, or where= with a function of two record batches, or both.',
+        )
+    return Shape(left, right, ())
+
+
+def _read_queries(windows: Windows) -> dict[str, SharedQuery]:
+    pairs = list(windows.items() if isinstance(windows, Mapping) else windows)
+    if not pairs:
+        raise BadOption(
+            "There are no windows, so no query.",
+            do='Give at least one: windows={"fast": "1 second", "slow": "10 minutes"}; others can come later.',
+        )
+    names = [name for name, _ in pairs]
+    for name in names:
+        check_name(name)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadOption(
+            f"Two queries are called {twice[0]!r}.",
+            why="Each query's results are found by its name.",
+            do="Give every query a name of its own.",
+        )
+    return {name: one if isinstance(one, SharedQuery) else SharedQuery(one) for name, one in pairs}
+
+
+def _check_kinds(kinds: Mapping[str, tuple[int, bool]]) -> None:
+    timed = [name for name, (_, by_rows) in kinds.items() if not by_rows]
+    counted = [name for name, (_, by_rows) in kinds.items() if by_rows]
+    if timed and counted:
+        raise BadOption(
+            f"The window of {timed[0]!r} is a time and that of {counted[0]!r} a number of rows.",
+            why="One join serves queries whose windows contain one another; of these neither always does.",
+            do="Share one join among the queries of each kind.",
+        )
+
+
+def _check_predicates(queries: Mapping[str, SharedQuery], on: On | None) -> None:
+    for name, one in queries.items():
+        if one.on is not None and key_pairs(one.on) != key_pairs(() if on is None else on):
+            raise BadOption(
+                f"Query {name!r} joins on {_said(one.on)}, and the others on {_said(() if on is None else on)}.",
+                why="One join serves queries with the same predicate; what they select may differ: select=.",
+                do="Share one join among the queries of each predicate.",
+            )
+
+
+def _said(on: On) -> str:
+    return ", ".join(f"{ours} = {theirs}" for ours, theirs in key_pairs(on)) or "a condition alone"
+
+
+def _check_scheduler(scheduler: str) -> None:
+    if scheduler not in SCHEDULERS:
+        raise BadOption(f"scheduler={scheduler!r} is none.", do=f"Choose one of: {', '.join(SCHEDULERS)}.")
+
+
+def _check_slots(slots: int, single: bool, by_rows: bool) -> None:
+    if not 1 <= slots <= PARTITIONS:
+        raise BadOption(f"slots={slots} is not between 1 and {PARTITIONS}.")
+    if single and slots > 1:
+        raise BadOption(
+            f"{'A window of rows' if by_rows else 'A join without key'} cannot be divided among {slots} slots.",
+            why="Each slot has the rows of some keys, and this join needs them all in one place.",
+            do="Leave slots out, or give slots=1.",
+        )
+
+
+def _read_slice(given: str | timedelta | int | None) -> tuple[int | None, float | None]:
+    if given is None:
+        return None, None
+    if isinstance(given, int) and not isinstance(given, bool):
+        if given < 1:
+            raise BadOption(f"slice={given} lets no work be done.", do='Give at least 1, or a time: slice="1 second".')
+        return given, None
+    length = parse_duration(given, option="slice")  # type: ignore[arg-type]  # refused there
+    if length <= 0:
+        raise BadOption(
+            "A slice of no time lets no work be done.", do='Give slice="1 second", or None for all at once.'
+        )
+    return None, length / 1e6

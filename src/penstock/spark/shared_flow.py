@@ -1,0 +1,173 @@
+"""A flow that many queries share: they come and go while it runs, and each is told apart in `progress()`.
+
+A change is a small file in the directory that the flow reads as its third input, numbered in the order in which changes
+were made. So it takes effect in a certain micro-batch, in all slots, and again in the same one after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import BadOption
+from penstock.kernels.shared.intake import CHANGES
+from penstock.kernels.shared.sharedjoin import ADDED
+from penstock.plan.join_shared import JoinSharedPlan, check_name, describe_window, shared_window
+from penstock.spark.flow import Flow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.plan.join_streams import Within
+
+
+class SharedFlow(Flow):
+    """A flow of `join_shared`: a channel for each query, and queries that come and go.
+
+    Guarantees
+        A query that is added gets exactly what it would alone, from the micro-batch that reads of it on; one that is
+        removed gets all that rows before that micro-batch owe it.
+    State and cost
+        One small file for each change.
+    """
+
+    _plan: JoinSharedPlan
+
+    def __init__(self, spark: SparkSession, plan: JoinSharedPlan, channels: Mapping[str, pa.Schema]) -> None:
+        super().__init__(spark, plan, channels)
+
+    @property
+    def queries(self) -> dict[str, str]:
+        """The queries that stand once all changes have been read, with their windows."""
+        standing = dict(self._plan.windows)
+        for row in self._changes():
+            if row["op"] == "add":
+                standing.setdefault(row["query"], row["window"])
+            else:
+                standing.pop(row["query"], None)
+        return {name: describe_window(window, self._plan.by_rows) for name, window in standing.items()}
+
+    def add(self, name: str, window: Within) -> None:
+        """Have another query, from the next micro-batch on.
+
+        Its results come on the channel `added`, with its name in the column `query`; those of a query that was there at
+        the beginning, and comes again, on the channel of its name.
+        """
+        self._need_changes()
+        check_name(name)
+        length, by_rows = shared_window(name, window)
+        if by_rows != self._plan.by_rows:
+            raise BadOption(
+                f"The window of {name!r} is not of the kind of the others.",
+                why="One join serves queries whose windows contain one another.",
+                do=f"Give {'ps.rows(1000)' if self._plan.by_rows else 'a duration'}, or another join_shared.",
+            )
+        standing = self.queries
+        if name in standing:
+            raise BadOption(
+                f"There is a query {name!r} already, with a window of {standing[name]}.",
+                do=f"Choose another name, or flow.remove({name!r}) first.",
+            )
+        self._write("add", name, length)
+
+    def remove(self, name: str) -> None:
+        """Let a query go, with the next micro-batch. What earlier rows owe it still comes."""
+        self._need_changes()
+        standing = self.queries
+        if name not in standing:
+            raise BadOption(f"There is no query {name!r}.", do=f"The queries are: {', '.join(standing) or 'none'}.")
+        self._write("remove", name, 0)
+
+    def stream(self, name: str) -> DataFrame:
+        """The results of a query as a streaming DataFrame, also of one that was added."""
+        if name in self._channels:
+            return self.channel(name)
+        from pyspark.sql import functions as fn
+
+        return self.channel(ADDED).where(fn.col("query") == name).drop("query")
+
+    def progress(self) -> dict[str, Any]:
+        """As `Flow.progress`, and under `queries` what each query got: results, and how long they took from the
+        arrival of their later row until they left, in units of work and in seconds.
+
+        Seconds are those from the begin of the micro-batch that brought the row to the end of the one that released
+        the result; means are over the micro-batches that are remembered.
+        """
+        said = super().progress()
+        if said:
+            names = [name for name, _ in self._plan.windows]
+            said["queries"] = {name: self._response(name) for name in (*names, ADDED)}
+        return said
+
+    def _response(self, name: str) -> dict[str, float]:
+        batches = [batch for batch in self.history() if batch.get(f"results_{name}")]
+        weights = [batch[f"results_{name}"] for batch in batches]
+        total = sum(weights)
+
+        def mean(values: list[float]) -> float:
+            return sum(v * w for v, w in zip(values, weights, strict=True)) / total if total else 0.0
+
+        waits = [batch[f"wait_mean_{name}"] / 1000 + batch["seconds"] for batch in batches]
+        longest = [batch[f"wait_max_{name}"] / 1000 + batch["seconds"] for batch in batches]
+        return {
+            "results": self._progress.totals.get(f"results_{name}", 0.0),
+            "work_mean": mean([batch[f"work_mean_{name}"] for batch in batches]),
+            "work_p95": max((batch[f"work_p95_{name}"] for batch in batches), default=0.0),
+            "work_max": max((batch[f"work_max_{name}"] for batch in batches), default=0.0),
+            "seconds_mean": mean(waits),
+            "seconds_max": max(longest, default=0.0),
+        }
+
+    def _need_changes(self) -> None:
+        if self._plan.changes is None:
+            raise BadOption(
+                "The queries of this flow stay as they are.",
+                why="It reads no changes.",
+                do='Give it a directory for them: ps.join_shared(…, changes="queries/").',
+            )
+
+    def _files(self) -> list[Path]:
+        return sorted(Path(self._plan.changes or "").glob("[0-9]*.parquet"))
+
+    def _changes(self) -> list[dict[str, Any]]:
+        if self._plan.changes is None:
+            return []
+        return [row for path in self._files() for row in pq.read_table(path, schema=CHANGES).to_pylist()]
+
+    def _write(self, op: str, name: str, window: int) -> None:
+        """Number and keep a change, whole or not at all; never over another's."""
+        folder = Path(self._plan.changes or "")
+        unit = "rows" if self._plan.by_rows else "us"
+        version = 1 + max((int(path.stem) for path in self._files()), default=-1)
+        while True:
+            row = {"version": version, "op": op, "query": name, "window": window, "unit": unit}
+            made = folder / f".{version:012d}.{os.getpid()}"
+            pq.write_table(pa.Table.from_pylist([row], schema=CHANGES), made)
+            try:
+                os.link(made, folder / f"{version:012d}.parquet")
+                return
+            except FileExistsError:
+                version += 1
+            finally:
+                with suppress(FileNotFoundError):
+                    made.unlink()
+
+
+def changes_stream(spark: SparkSession, folder: str) -> DataFrame:
+    """The changes in a directory as a stream; the directory is made if it is not there."""
+    from penstock.spark.schema import spark_schema
+
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise BadOption(
+            f"changes={folder!r} cannot be made: {fault.strerror}.", do="Give a directory that can be written."
+        ) from fault
+    return spark.readStream.schema(spark_schema(CHANGES)).parquet(str(Path(folder).absolute()))
