@@ -14,6 +14,7 @@ def test_public_names():
     assert set(penstock.__all__) == {
         "Changing",
         "Flow",
+        "Joined",
         "StandingQueries",
         "Subscriptions",
         "View",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.operators.join_streams import join_streams as join_streams
     from penstock.operators.join_table import join_table as join_table
     from penstock.operators.standing_queries import StandingQueries as StandingQueries
+    from penstock.operators.subscriptions import Joined as Joined
     from penstock.operators.subscriptions import Subscriptions as Subscriptions
     from penstock.operators.surrogate_keys import surrogate_keys as surrogate_keys
     from penstock.operators.view import View as View
@@ -46,6 +47,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Changing",
     "Flow",
+    "Joined",
     "StandingQueries",
     "Subscriptions",
     "View",
@@ -81,6 +83,7 @@ __all__ = [
 _HOMES: dict[str, tuple[str, str | None]] = {
     "Changing": ("penstock.plan.view", "Changing"),
     "Flow": ("penstock.spark.flow", "Flow"),
+    "Joined": ("penstock.operators.subscriptions", "Joined"),
     "StandingQueries": ("penstock.operators.standing_queries", "StandingQueries"),
     "Subscriptions": ("penstock.operators.subscriptions", "Subscriptions"),
     "archive": ("penstock.operators.join_streams", "archive"),

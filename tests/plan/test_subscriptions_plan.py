@@ -10,6 +10,7 @@ import pytest
 
 from penstock.errors import BadOption, PlanError, UnknownColumn, UnsupportedType
 from penstock.kernels.subscriptions.range_kernel import Columns
+from penstock.plan.select_join_subscriptions import SelectJoinPlan
 from penstock.plan.subscriptions import SubscriptionsPlan
 
 SCHEMA = pa.schema(
@@ -70,6 +71,34 @@ def test_memory_may_change_at_a_restart_and_nothing_else():
     assert plan(memory="128MB").identity() == plan().identity()
     assert plan(agg="max").identity() != plan().identity()
     assert "2 slots, divided by market" in plan().explain()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        ({"on": ()}, {}, "columns to join on"),
+        ({"on": ("risk",)}, {}, "text"),
+        ({"x": "rsk"}, {}, "risk"),
+        ({}, {"order": "risk"}, "order is of type"),
+        ({}, {"key": ()}, "need a key"),
+        ({"order": "slot"}, {"order": "slot"}, "two columns 'slot'"),
+    ],
+)
+def test_a_join_that_cannot_be_is_refused_with_advice(first, second, says):
+    joined = replace(COLUMNS, y=None, on=("id",))
+    with pytest.raises(PlanError, match=says):
+        SelectJoinPlan.checked(
+            (SCHEMA, SCHEMA), (replace(joined, **first), replace(joined, **second)), memory="64MB", slots=2
+        )
+
+
+def test_a_join_travels_and_makes_the_kernel_of_its_slot():
+    joined = replace(COLUMNS, y=None, on=("id",))
+    plan = SelectJoinPlan.checked((SCHEMA, SCHEMA), (joined, joined), memory="64MB", slots=2)
+    again = pickle.loads(pickle.dumps(plan))
+    assert again == plan
+    assert again.make(1).channels == again.channels
+    assert again.identity()["aggregate"] == "pairs of a join on id = id, selected by risk and risk"
 
 
 def test_ranges_of_two_columns_have_boxes():

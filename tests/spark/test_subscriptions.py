@@ -135,6 +135,57 @@ def test_subscribers_of_two_dimensional_ranges_know_the_answer_after_every_updat
     assert known == {tuple(row[:-1]): row[-1] for row in found}
 
 
+def test_subscribers_of_a_join_are_told_of_every_pair_that_comes_goes_or_moves(desk: Desk):
+    """Two streams and two slots; the pairs that are left at the end are those of DuckDB's join."""
+    rng = np.random.default_rng(4)
+    left = updates(150, seed=6, keys=12).drop_columns(["y"]).append_column("who", pa.array(rng.integers(0, 4, 150)))
+    right = (
+        updates(150, seed=7, keys=9)
+        .drop_columns(["y", "key"])
+        .append_column("buyer", pa.array(rng.integers(0, 4, 150)))
+    )
+    right = right.append_column("id", pa.array(rng.integers(0, 9, 150))).rename_columns({"x": "z"})
+    other = ps.Joined(
+        stream=desk.stream(right, files=2, name="other"), x="z", key="id", order="at", on="buyer", deleted="gone"
+    )
+    flow = ps.Subscriptions(
+        desk.stream(left, files=2),
+        x="x",
+        key="key",
+        order="at",
+        join=other,
+        on="who",
+        partition_by="part",
+        deleted="gone",
+        slots=2,
+    )
+    got = desk.run(flow)
+    assert desk.written(flow, "out-aside", "set_aside").num_rows > 0
+    newest = (
+        """(SELECT * FROM (SELECT DISTINCT ON (part, {0}) * FROM "{1}" ORDER BY part, {0}, "at" DESC) WHERE NOT gone)"""
+    )
+    there = duckdb.sql(
+        f"SELECT l.part, l.key, r.id, l.x, r.z FROM {newest.format('key', 'left')} l "
+        f"JOIN {newest.format('id', 'right')} r ON l.part = r.part AND l.who = r.buyer"
+    ).fetchall()
+    pairs: dict[tuple, tuple] = {}
+    for m in got.sort_by([("slot", "ascending"), ("seq", "ascending")]).to_pylist():
+        pair, was, now = (
+            (m["part"], m["left_key"], m["right_id"]),
+            (m["left_before"], m["right_before"]),
+            (m["left_after"], m["right_after"]),
+        )
+        assert was == pairs.pop(pair, (None, None))
+        assert was != now
+        if now != (None, None):
+            pairs[pair] = now
+    assert {(*pair, *places) for pair, places in pairs.items()} == set(there)
+    assert len(there) > 10
+    for slot in (0, 1):
+        numbers = got.filter(pa.compute.field("slot") == slot).column("seq").to_pylist()
+        assert sorted(numbers) == list(range(len(numbers)))
+
+
 def test_a_stream_without_rows_says_nothing_and_ends(desk: Desk):
     flow = ps.Subscriptions(desk.stream(updates(0, seed=0)), x="x", y="y", key="key", order="at")
     assert desk.run(flow).num_rows == 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadOption
-from penstock.kernels.subscriptions.range_kernel import Columns
+from penstock.kernels.subscriptions.intake import Columns
+from penstock.plan.select_join_subscriptions import SelectJoinPlan
 from penstock.plan.subscriptions import SubscriptionsPlan
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
@@ -19,6 +21,22 @@ if TYPE_CHECKING:
 Names = str | list[str] | tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """The other table of select-join subscriptions: its updates, and what its columns are.
+
+    `on` is what it is joined on, where that has another name than in the first table; the rest is as in
+    `Subscriptions`.
+    """
+
+    stream: DataFrame
+    x: str
+    key: Names
+    order: str
+    on: Names = ()
+    deleted: str | None = None
+
+
 def Subscriptions(  # noqa: N802
     stream: DataFrame,
     *,
@@ -26,9 +44,11 @@ def Subscriptions(  # noqa: N802
     y: str | None = None,
     key: Names,
     order: str,
-    agg: str = "min",
+    agg: str | None = None,
     partition_by: Names = (),
     deleted: str | None = None,
+    join: Joined | None = None,
+    on: Names = (),
     memory: str | int = "256MB",
     slots: int | None = None,
 ) -> Flow:
@@ -42,7 +62,8 @@ def Subscriptions(  # noqa: N802
     State and cost
         The table, at most `memory` bytes of it in all slots together; O(log N) an update, however many subscribe. With
         two columns as x, O(sqrt N) for each row that bounds or is bared, and on random rows some hundred messages an
-        update, not two: in four dimensions what an update concerns is many small boxes.
+        update, not two: in four dimensions what an update concerns is many small boxes. With `join`, as many messages
+        as the updated row has partners.
 
     Parameters
         x, y: the column of the ranges, and the one to aggregate. With two columns as x, ranges are two-dimensional:
@@ -50,10 +71,14 @@ def Subscriptions(  # noqa: N802
             `outer_bottom < l2 <= inner_bottom` and `inner_top <= u2 < outer_top`.
         key: what tells rows of the table apart; an update replaces the row with the same key.
         order: grows with every update of a row, a number or a time; the newest wins.
-        agg: "min" and "max" say the new answer (`value`); "count", "sum", "avg" and "distinct" say which values came
-            into the range and which left it (`added`, `removed`).
+        agg: "min" (the default) and "max" say the new answer (`value`); "count", "sum", "avg" and "distinct" say which
+            values came into the range and which left it (`added`, `removed`).
         partition_by: each value has a table and subscriptions of its own; slots share the partitions.
         deleted: a boolean column, true where an update deletes the row.
+        join, on: another table, and the columns to join on. Subscribers then ask for the join of the rows of both, with
+            x in two ranges, `WHERE left.x BETWEEN a1 AND a2 AND right.x BETWEEN c1 AND c2`; a message is a pair that
+            came, went or moved: its two keys, and where it was (`left_before`, `right_before`) and is (`left_after`,
+            `right_after`), NULL where it was or is not. It concerns those in whose ranges it was or is.
         memory: a size as people write it, "256MB".
         slots: how many kernels share the partitions; as many as shuffle partitions by default, 1 without partition_by.
 
@@ -61,7 +86,35 @@ def Subscriptions(  # noqa: N802
 
         flow = ps.Subscriptions(quotes, x="risk", y="per", key="symbol", order="at", partition_by="market")
         flow.results.writeStream.format("kafka")…
+
+        customers = ps.Joined(stream=people, x="age", key="id", order="at", on="id")
+        ps.Subscriptions(orders, x="amount", key="order_id", order="at", join=customers, on="customer")
     """
+    parts = _names(partition_by)
+    if slots is None:
+        slots = shuffle_partitions(stream.sparkSession) if parts else 1
+    if join is not None:
+        if y is not None or agg is not None:
+            raise BadOption(
+                "A select-join has no aggregate.",
+                why="Its subscribers are told which pairs come and go.",
+                do="Leave y and agg out, or join out.",
+            )
+        columns = Columns(_one(x), _names(key), order, deleted=deleted, partition_by=parts, on=_names(on))
+        theirs = Columns(
+            join.x,
+            _names(join.key),
+            join.order,
+            deleted=join.deleted,
+            partition_by=parts,
+            on=_names(join.on) or _names(on),
+        )
+        schemas = (arrow_schema(stream), arrow_schema(join.stream))
+        return run(
+            SelectJoinPlan.checked(schemas, (columns, theirs), memory=memory, slots=slots), [stream, join.stream]
+        )
+    if _names(on):
+        raise BadOption("on= is for a join.", do="Give the other table as join=ps.Joined(…), or leave on out.")
     first, *second = _places(x)
     columns = Columns(
         x=first,
@@ -70,12 +123,9 @@ def Subscriptions(  # noqa: N802
         key=_names(key),
         order=order,
         deleted=deleted,
-        partition_by=_names(partition_by),
+        partition_by=parts,
     )
-    shared = shuffle_partitions(stream.sparkSession) if columns.partition_by else 1
-    plan = SubscriptionsPlan.checked(
-        arrow_schema(stream), columns, agg=agg, memory=memory, slots=shared if slots is None else slots
-    )
+    plan = SubscriptionsPlan.checked(arrow_schema(stream), columns, agg=agg or "min", memory=memory, slots=slots)
     return run(plan, [stream])
 
 
@@ -88,6 +138,16 @@ def _places(x: Names) -> tuple[str, ...]:
             do='Give x="risk", or x=("risk", "size").',
         )
     return names
+
+
+def _one(x: Names) -> str:
+    names = _names(x)
+    if len(names) != 1:
+        raise BadOption(
+            f"x={x!r} does not name one column.",
+            do="Give one column of this table as x, and one of the other in Joined.",
+        )
+    return names[0]
 
 
 def _names(given: Names) -> tuple[str, ...]:

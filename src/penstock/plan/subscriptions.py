@@ -56,22 +56,7 @@ class SubscriptionsPlan(Plan):
         if kind is None:
             raise BadOption(f"agg={agg!r} is no aggregate.", do=f"Give one of: {', '.join(AGGREGATES)}.")
         _check_columns(stream, columns, kind)
-        count = 1 if slots is None else slots
-        if not 1 <= count <= PARTITIONS:
-            raise BadOption(f"slots={count} is not between 1 and {PARTITIONS}.")
-        if count > 1 and not columns.partition_by:
-            raise BadOption(
-                f"slots={count} needs partition_by.",
-                why="A range may need every row of its table, so one table is never divided.",
-                do="Name the columns whose values have tables of their own, or leave slots out.",
-            )
-        size = parse_size(memory)
-        if size < LEAST_MEMORY * count:
-            raise BadOption(
-                f"memory={memory!r} is too little for {count} slot{'s' * (count > 1)}.",
-                do=f"Give at least {LEAST_MEMORY * count >> 20} MB.",
-            )
-        return cls(stream, columns, kind, size, count)
+        return cls(stream, columns, kind, *check_work(columns, memory, slots))
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -125,7 +110,28 @@ class SubscriptionsPlan(Plan):
         )
 
 
-def _check_columns(stream: pa.Schema, columns: Columns, agg: Aggregate) -> None:
+def check_work(columns: Columns, memory: str | int, slots: int | None) -> tuple[int, int]:
+    """The memory in bytes and the number of slots, or an error."""
+    count = 1 if slots is None else slots
+    if not 1 <= count <= PARTITIONS:
+        raise BadOption(f"slots={count} is not between 1 and {PARTITIONS}.")
+    if count > 1 and not columns.partition_by:
+        raise BadOption(
+            f"slots={count} needs partition_by.",
+            why="A subscription may need every row of its table, so one table is never divided.",
+            do="Name the columns whose values have tables of their own, or leave slots out.",
+        )
+    size = parse_size(memory)
+    if size < LEAST_MEMORY * count:
+        raise BadOption(
+            f"memory={memory!r} is too little for {count} slot{'s' * (count > 1)}.",
+            do=f"Give at least {LEAST_MEMORY * count >> 20} MB.",
+        )
+    return size, count
+
+
+def check_table(stream: pa.Schema, columns: Columns, where: str = "The stream") -> None:
+    """Refuse columns of a table of subscriptions that are not there or cannot be what they are given as."""
     if not columns.key:
         raise BadOption(
             "Subscriptions need a key.",
@@ -138,16 +144,8 @@ def _check_columns(stream: pa.Schema, columns: Columns, agg: Aggregate) -> None:
             why="Spark keeps no order within a micro-batch: of two updates of one row nobody could say which is newer.",
             do='Name a column that grows with every update of a row, a number or a time: order="updated_at".',
         )
-    if columns.y is None and agg != "count":
-        raise BadOption(f"agg={agg!r} needs a y.", do='Name the column to aggregate: y="price".')
-    if columns.x2 is not None and agg not in EXTREMES:
-        raise BadOption(
-            f"agg={agg!r} has no ranges of two columns.",
-            why="Which of them an update concerns is worked out for extremes alone.",
-            do='Give agg="min" or agg="max", or one column as x.',
-        )
     for name in (*columns.partition_by, *columns.key):
-        column_kind(stream, name, "The stream")
+        column_kind(stream, name, where)
     ordered: list[tuple[str, str | None]] = [
         ("x", columns.x),
         ("x", columns.x2),
@@ -156,20 +154,36 @@ def _check_columns(stream: pa.Schema, columns: Columns, agg: Aggregate) -> None:
     ]
     for what, name in ((what, name) for what, name in ordered if name is not None):
         if stream.get_field_index(name) < 0:
-            raise UnknownColumn.among(name, stream.names, "The stream")
+            raise UnknownColumn.among(name, stream.names, where)
         check_ordered(stream.field(name).type, f"{what}={name!r}")
     if columns.deleted is not None:
         if stream.get_field_index(columns.deleted) < 0:
-            raise UnknownColumn.among(columns.deleted, stream.names, "The stream")
+            raise UnknownColumn.among(columns.deleted, stream.names, where)
         if not pt.is_boolean(stream.field(columns.deleted).type):
             raise UnsupportedType(
                 f"deleted={columns.deleted!r} is of type {stream.field(columns.deleted).type}.",
                 why="It says of each update whether it is a deletion.",
                 do="Give a boolean column: stream.withColumn('gone', col('op') == 'D').",
             )
+
+
+def _check_columns(stream: pa.Schema, columns: Columns, agg: Aggregate) -> None:
+    if columns.y is None and agg != "count":
+        raise BadOption(f"agg={agg!r} needs a y.", do='Name the column to aggregate: y="price".')
+    if columns.x2 is not None and agg not in EXTREMES:
+        raise BadOption(
+            f"agg={agg!r} has no ranges of two columns.",
+            why="Which of them an update concerns is worked out for extremes alone.",
+            do='Give agg="min" or agg="max", or one column as x.',
+        )
+    check_table(stream, columns)
     names = [*columns.partition_by, columns.order]
     whole = message_schema(stream, columns, agg).names
-    ours = set(whole[len(names) :])
+    check_names(names, whole[len(names) :])
+
+
+def check_names(names: list[str], ours: list[str]) -> None:
+    """Refuse columns of a stream that a message would have twice."""
     taken = [name for name in names if name in ours] or [name for name in names if names.count(name) > 1]
     if taken:
         raise BadOption(

@@ -129,11 +129,11 @@ def publish(
         keep_seconds: how long the broker keeps messages for gateways that were away.
     """
     plan = flow._plan
-    if not isinstance(plan, SubscriptionsPlan):
+    if plan.name != SubscriptionsPlan.name:
         raise BadOption(f"A flow of {plan.name} has no messages to publish.", do="Publish a flow of Subscriptions.")
-    if plan.columns.x2 is not None:
+    if not isinstance(plan, SubscriptionsPlan) or plan.columns.x2 is not None:
         raise BadOption(
-            "Messages for ranges of two columns cannot be published.",
+            "Messages for a join or for ranges of two columns cannot be published.",
             why="Gateways know cells of ranges of one column.",
             do="Write flow.results to a sink of your own.",
         )

@@ -40,7 +40,7 @@ class Groups:
         """The number of each row's partition."""
         if not columns:
             return np.zeros(0, np.int64)
-        codes, combos = _distinct(columns)
+        codes, combos = distinct(columns)
         found = np.array([self._number(combo) for combo in combos], np.int64)
         return found[codes]
 
@@ -83,7 +83,7 @@ class Groups:
         self._written = len(self.numbers)
 
 
-def _distinct(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
+def distinct(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
     """A code for each row, and the combination of each code."""
     codes = np.zeros(len(columns[0]), np.int64)
     parts = []

@@ -12,8 +12,6 @@ from penstock.errors import StateDamaged
 from penstock.kernels.contract import ChunkLog
 from penstock.kernels.subscriptions.rows import I32, Rows
 
-_PREFIX = "rows-"
-
 
 @dataclass
 class RowLog:
@@ -28,6 +26,8 @@ class RowLog:
 
     chunks: list[tuple[str, I32]] = field(default_factory=list)
     next: int = 0
+    #: How the names of its chunks begin.
+    prefix: str = "rows-"
 
     @property
     def nbytes(self) -> int:
@@ -47,16 +47,23 @@ class RowLog:
             # Nothing older is left that a deletion would have to hide.
             rows.forget_dead()
             numbers = np.arange(rows.counts[0], dtype=np.int32)
-        name = f"{_PREFIX}{self.next:012d}"
+        name = f"{self.prefix}{self.next:012d}"
         self.next += 1
         self.chunks.append((name, numbers))
         blob = pa.py_buffer(rows.used[numbers].tobytes())
         log.add(name, blob)
         return int(blob.size)
 
+    def rewrite(self, rows: Rows, log: ChunkLog) -> int:
+        """Write all rows anew, as they are now, in the place of everything older; the bytes written."""
+        for name, _ in self.chunks:
+            log.drop(name)
+        self.chunks.clear()
+        return self.write(np.arange(rows.counts[0], dtype=np.int32), rows, log)
+
     def read(self, chunks: Mapping[str, pa.Buffer], rows: Rows) -> None:
         """Build the rows again."""
-        for name in sorted(name for name in chunks if name.startswith(_PREFIX)):
+        for name in sorted(name for name in chunks if name.startswith(self.prefix)):
             words = np.frombuffer(chunks[name], np.int64) if chunks[name].size % 8 == 0 else np.zeros(1, np.int64)
             if len(words) % rows.width:
                 raise StateDamaged(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +22,28 @@ from penstock.kernels.contract import (
     Metric,
 )
 from penstock.kernels.subscriptions import mar, min2d
-from penstock.kernels.subscriptions.codes import decode, encode
+from penstock.kernels.subscriptions.codes import decode
 from penstock.kernels.subscriptions.engine import EXTREMES, Aggregate, Engine
 from penstock.kernels.subscriptions.engine2d import Engine2D
 from penstock.kernels.subscriptions.groups import Groups
+from penstock.kernels.subscriptions.intake import Columns, Reasons, aside, encode_updates, in_order, verdict_text
 from penstock.kernels.subscriptions.log import RowLog
-from penstock.kernels.subscriptions.rows import DEAD, FULL, LIVE, ROW_WIDTH, STALE, TAKEN, UNKNOWN, Rows, fingerprints
-from penstock.tables.keys import joinable
+from penstock.kernels.subscriptions.rows import ROW_WIDTH, TAKEN, Rows, Y
 
 I64 = npt.NDArray[np.int64]
+__all__ = [
+    "BYTES_PER_ROW",
+    "LEAST_MEMORY",
+    "RECTANGLE",
+    "SEQ",
+    "SIDES",
+    "SLOT",
+    "TABLE_PART",
+    "Columns",
+    "RangeSubscriptions",
+    "message_schema",
+    "most_rows",
+]
 
 #: Bytes that a row of the table may take: its record while the array grows, hash table, tree, log
 #: entries, and its message where one event exposes all rows.
@@ -49,25 +61,6 @@ SIDES = ("left", "right", "bottom", "top")
 #: The slot and the number of a message in it; together they name it for ever.
 SLOT, SEQ = "slot", "seq"
 _UNIT = pa.int8()
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which column of the stream is what."""
-
-    x: str
-    key: tuple[str, ...]
-    order: str
-    y: str | None = None
-    deleted: str | None = None
-    partition_by: tuple[str, ...] = ()
-    x2: str | None = None
-
-    @property
-    def all(self) -> list[str]:
-        """Those that are looked at, each once."""
-        named = [*self.partition_by, *self.key, self.x, self.x2, self.y, self.order, self.deleted]
-        return list(dict.fromkeys(name for name in named if name is not None))
 
 
 def message_schema(stream: pa.Schema, columns: Columns, agg: Aggregate) -> pa.Schema:
@@ -165,7 +158,9 @@ class RangeSubscriptions(Kernel):
         for _, rows in batch:
             self._numbers["rows_in"] += rows.num_rows
             rows = rows.select(self._columns.all)
-            good, reasons = self._encode(rows)
+            good, reasons = encode_updates(rows, self._columns, self._rows.width, self._groups)
+            if self._agg == "max":
+                good[:, Y] = ~good[:, Y]
             if reasons is not None:
                 yield self._aside(rows, reasons)
                 rows = rows.filter(pa.array([reason is None for reason in reasons]))
@@ -188,50 +183,8 @@ class RangeSubscriptions(Kernel):
                 do="Let fewer rows into a micro-batch (maxFilesPerTrigger, maxOffsetsPerTrigger), or give more memory.",
             )
 
-    def _encode(self, rows: pa.RecordBatch) -> tuple[I64, list[str | None] | None]:
-        """The updates that can be used, laid out as rows of the table, and the reasons against the others."""
-        names, count = self._columns, rows.num_rows
-        out = np.zeros((count, self._rows.width), np.int64)
-        bad: dict[str, npt.NDArray[np.bool_]] = {}
-        goes = np.zeros(count, np.bool_)
-        if names.deleted:
-            goes = rows.column(names.deleted).fill_null(False).to_numpy(zero_copy_only=False)
-        keys = [rows.column(name) for name in (*names.partition_by, *names.key)]
-        able = joinable(keys)
-        if able is not None:
-            bad[f"NULL or NaN in {', '.join((*names.partition_by, *names.key))}"] = ~able
-        out[:, 0], out[:, 1] = fingerprints(keys)
-        for place, name in ((3, names.x), (4, names.y), (5, names.order), (7, names.x2)):
-            if name is None:
-                continue
-            out[:, place], fine = encode(rows.column(name))
-            missing = ~fine if name == names.order else ~fine & ~goes
-            if missing.any():
-                bad[f"NULL or NaN in {name}"] = missing
-        if self._agg == "max":
-            out[:, 4] = ~out[:, 4]
-        out[:, 6] = np.where(goes, DEAD, LIVE)
-        if not bad:
-            self._set_groups(out, rows)
-            return out, None
-        reasons: list[str | None] = [None] * count
-        for why, where in bad.items():
-            for at in np.flatnonzero(where):
-                reasons[at] = reasons[at] or why
-        fine = np.array([reason is None for reason in reasons], np.bool_)
-        kept = out[fine]
-        self._set_groups(kept, rows.filter(pa.array(fine)))
-        return kept, reasons
-
-    def _set_groups(self, out: I64, rows: pa.RecordBatch) -> None:
-        if self._columns.partition_by and len(out):
-            out[:, 2] = self._groups.of([rows.column(name) for name in self._columns.partition_by])
-
     def _take(self, rows: pa.Table, updates: I64) -> Iterator[Emission]:
-        # By content alone, so that a step that is run again takes them in the same order.
-        order = np.lexsort(
-            (*updates.T[:5:-1], updates[:, 4], updates[:, 3], updates[:, 1], updates[:, 0], updates[:, 5])
-        )
+        order = in_order(updates)
         updates = updates[order]
         self._note(self._rows.reserve(len(updates)) - self._rows.nbytes)
         verdicts, touched, events = self._rows.resolve(updates, self._most)
@@ -249,22 +202,15 @@ class RangeSubscriptions(Kernel):
         self._groups.write(self._chunks)
 
     def _refuse(self, rows: pa.Table, order: I64, verdicts: npt.NDArray[np.uint8]) -> Iterator[Emission]:
-        why = {
-            STALE: "not newer than what is known of its key",
-            UNKNOWN: "a deletion of a key that is not there",
-            FULL: f"the table is full: its memory has room for {self._most:,} rows",
-        }
         places = np.flatnonzero(verdicts != TAKEN)
         chosen = rows.take(pa.array(order[places])).combine_chunks()
         for part in chosen.to_batches():
-            yield self._aside(part, [why[int(verdict)] for verdict in verdicts[places]])
+            yield self._aside(part, [verdict_text(int(verdict), self._most) for verdict in verdicts[places]])
 
-    def _aside(self, rows: pa.RecordBatch, reasons: list[str | None]) -> Emission:
-        bad = [at for at, reason in enumerate(reasons) if reason is not None]
-        texts = _texts(rows.take(pa.array(bad, pa.int64())))
-        self._numbers["rows_set_aside"] += len(bad)
-        columns = [pa.array([reasons[at] for at in bad], pa.string()), pa.nulls(len(bad), pa.string()), pa.array(texts)]
-        return Emission(SET_ASIDE, pa.RecordBatch.from_arrays(columns, schema=SET_ASIDE_SCHEMA))
+    def _aside(self, rows: pa.RecordBatch, reasons: Reasons) -> Emission:
+        emission = aside(rows, reasons)
+        self._numbers["rows_set_aside"] += emission.rows.num_rows
+        return emission
 
     def _emit(self, messages: I64, groups: I64, times: I64) -> Emission:
         schema, count = self.channels[RESULTS], len(messages)
@@ -336,18 +282,3 @@ class RangeSubscriptions(Kernel):
     def metrics(self) -> Mapping[str, float]:
         """What the last step did."""
         return self._numbers
-
-
-def _texts(rows: pa.RecordBatch) -> list[str]:
-    """Rows as people read them. Through Arrow's own text: some of its times are none that Python has."""
-    columns = [_text_of(column) for column in rows.columns]
-    return [
-        ", ".join(f"{n}={v}" for n, v in zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)
-    ]
-
-
-def _text_of(column: pa.Array) -> list[str]:
-    try:
-        return [str(text) for text in column.cast(pa.string()).to_pylist()]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
-        return [repr(value.as_py()) for value in column]

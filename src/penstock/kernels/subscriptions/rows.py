@@ -76,7 +76,7 @@ def _fold_bytes(data: U8, ends: I64, state: npt.NDArray[np.uint64]) -> None:
 
 
 @njit(cache=True)
-def _place(places: I32, rows: I64, f1: int, f2: int) -> int:
+def place_of(places: I32, rows: I64, f1: int, f2: int) -> int:
     """Where a key is in the hash table, or would be."""
     mask = len(places) - 1
     at = (f1 ^ (f1 >> 29)) & mask
@@ -89,9 +89,10 @@ def _place(places: I32, rows: I64, f1: int, f2: int) -> int:
 
 
 @njit(cache=True)
-def _index(rows: I64, places: I32) -> None:
+def index_rows(rows: I64, places: I32) -> None:
+    """Put rows into an empty hash table."""
     for i in range(len(rows)):
-        places[_place(places, rows, rows[i, F1], rows[i, F2])] = i
+        places[place_of(places, rows, rows[i, F1], rows[i, F2])] = i
 
 
 @njit(cache=True)
@@ -108,7 +109,7 @@ def _resolve(
     made = 0
     for i in range(len(updates)):
         update = updates[i]
-        at = _place(places, rows[:used], update[F1], update[F2])
+        at = place_of(places, rows[:used], update[F1], update[F2])
         number = places[at]
         known = number >= 0 and rows[number, STATE] == LIVE
         goes = update[STATE] == DEAD
@@ -194,7 +195,7 @@ class Rows:
             self.rows = grown
         if needed * 2 > len(self.places):
             self.places = np.full(1 << (needed * 2).bit_length(), -1, np.int32)
-            _index(self.used, self.places)
+            index_rows(self.used, self.places)
         return before + self.nbytes
 
     def resolve(self, updates: I64, most: int) -> tuple[U8, I32, I64]:
@@ -219,13 +220,13 @@ class Rows:
         self.rows[: len(kept)] = kept
         self.counts[0] = len(kept)
         self.places.fill(-1)
-        _index(self.used, self.places)
+        index_rows(self.used, self.places)
 
 
 @njit(cache=True)
 def _load(stored: I64, rows: I64, places: I32, counts: I64, numbers: I32) -> None:
     for i in range(len(stored)):
-        at = _place(places, rows[: counts[0]], stored[i, F1], stored[i, F2])
+        at = place_of(places, rows[: counts[0]], stored[i, F1], stored[i, F2])
         if places[at] < 0:
             places[at] = counts[0]
             counts[0] += 1

@@ -1,4 +1,4 @@
-"""Select-join subscriptions: every pair that a join gains or loses is a message, two selections are a rectangle.
+"""Select-join subscriptions: every pair that a join gains or loses is a message, two selections are a question to it.
 
 A subscription asks for σ(a in [a1, a2]) R ⋈ σ(c in [c1, c2]) S. Which pairs there are depends on the tables and on no
 subscription; whether a pair concerns a subscription can be seen from its a and c alone. So the server says the pairs,
@@ -7,129 +7,344 @@ and the subscription is the stateless question whether (a, c) lies in its rectan
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import json
+from collections.abc import Generator, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import MemoryTooSmall, StateDamaged
+from penstock.kernels.contract import (
+    RESULTS,
+    SET_ASIDE,
+    SET_ASIDE_SCHEMA,
+    Batch,
+    Changes,
+    ChunkLog,
+    Emission,
+    Kernel,
+    Metric,
+)
+from penstock.kernels.measure import measure
+from penstock.kernels.subscriptions import pairs
+from penstock.kernels.subscriptions.codes import decode
+from penstock.kernels.subscriptions.groups import Groups
+from penstock.kernels.subscriptions.intake import Columns, Reasons, aside, encode_updates, in_order, verdict_text
+from penstock.kernels.subscriptions.keys import KeyValues
+from penstock.kernels.subscriptions.log import RowLog
+from penstock.kernels.subscriptions.mar import GROUP, HAS, HAS_OLD, NEW_X, OLD_X
+from penstock.kernels.subscriptions.rows import F1, F2, NOTE, ORDER, TAKEN, Rows
 
 I64 = npt.NDArray[np.int64]
-Side = Literal[0, 1]
+
+#: Bytes that a row of either table may take beside its key: record, hash tables, links, log entries, and its pair where
+#: one event changes all of them.
+BYTES_PER_ROW = 1_024
+#: How often the bytes of keys may be held: in the table, while parts are put together, and as a chunk.
+KEY_COPIES = 4
+#: Bytes that are there before any row is, and a slice of messages.
+LEAST_MEMORY = 4 << 20
+#: Of the memory, this part is for the tables and the rest for the micro-batch under way.
+TABLE_PART = 0.75
+SLOT, SEQ = "slot", "seq"
+#: The two tables, as messages name them.
+LEFT_RIGHT = ("left", "right")
+#: Pairs that are handed out at once, unless a single event has more; and messages in an emission.
+_PIECE, _SLICE = 16_384, 2_048
+
+Schemas = tuple[pa.Schema, pa.Schema]
+Both = tuple[Columns, Columns]
+#: Events, the numbers of the rows they are of, and their orders.
+Events = tuple[I64, I64, I64]
 
 
-class Row(NamedTuple):
-    """A row of either table: what it is joined on, and what is selected by. All are codes."""
-
-    on: int
-    x: int
-
-
-class Pairs(NamedTuple):
-    """Pairs that one update changed, all of the same kind: they come, they go, or they stay and one side moved.
-
-    `left` and `right` are the keys of the two rows; `before` and `after` have (a, c) of each pair, or None.
-    """
-
-    left: I64
-    right: I64
-    before: I64 | None
-    after: I64 | None
-
-    def concerning(self, a1: int, a2: int, c1: int, c2: int) -> tuple[I64, I64, I64]:
-        """What a subscription is told: the numbers of pairs that it gains, loses, and that changed inside it."""
-        was, now = (
-            _inside(self.before, len(self.left), a1, a2, c1, c2),
-            _inside(self.after, len(self.left), a1, a2, c1, c2),
-        )
-        return np.flatnonzero(now & ~was), np.flatnonzero(was & ~now), np.flatnonzero(was & now)
+def pair_schema(streams: Schemas, columns: Both) -> pa.Schema:
+    """What a message has: whose it is, its name, the keys of both rows, and the x of both before and after."""
+    (left, right), (first, second) = streams, columns
+    keys = [
+        (f"{side}_{name}", stream.field(name).type)
+        for side, stream, names in ((LEFT_RIGHT[0], left, first), (LEFT_RIGHT[1], right, second))
+        for name in names.key
+    ]
+    xs = [
+        (f"{side}_{when}", stream.field(names.x).type)
+        for when in ("before", "after")
+        for side, stream, names in ((LEFT_RIGHT[0], left, first), (LEFT_RIGHT[1], right, second))
+    ]
+    return pa.schema(
+        [
+            *(left.field(name).with_nullable(True).remove_metadata() for name in first.partition_by),
+            (first.order, left.field(first.order).type),
+            (SLOT, pa.int32()),
+            (SEQ, pa.int64()),
+            *keys,
+            *xs,
+        ]
+    )
 
 
-def _inside(places: I64 | None, count: int, a1: int, a2: int, c1: int, c2: int) -> npt.NDArray[np.bool_]:
-    if places is None:
-        return np.zeros(count, np.bool_)
-    a, c = places[:, 0], places[:, 1]
-    return (a1 <= a) & (a <= a2) & (c1 <= c) & (c <= c2)
+class SelectJoinSubscriptions(Kernel):
+    """Say of every update of two tables which pairs of their join it makes, breaks or moves.
 
-
-class _Group:
-    """The rows of one table with one join value: keys and xs, in arrays that double."""
-
-    def __init__(self) -> None:
-        self._rows = np.empty((4, 2), np.int64)
-        self._places: dict[int, int] = {}
-
-    @property
-    def rows(self) -> I64:
-        return self._rows[: len(self._places)]
-
-    def set(self, key: int, x: int) -> None:
-        at = self._places.setdefault(key, len(self._places))
-        if at == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-        self._rows[at] = key, x
-
-    def drop(self, key: int) -> bool:
-        """Whether any row is left."""
-        at, last = self._places.pop(key), len(self._places)
-        if at != last:
-            self._rows[at] = self._rows[last]
-            self._places[int(self._rows[at, 0])] = at
-        return bool(self._places)
-
-
-class SelectJoin:
-    """Two tables that change, and the pairs that each change makes, breaks or moves.
+    A subscription over [a1, a2] and [c1, c2] gains a pair that is inside after and was not before, loses one that was
+    and is not, and sees one changed that was and is.
 
     Guarantees
-        Every pair of the join that a subscription's selections gained, lost or saw changed is in exactly one of the
-        messages of the update, as exactly that: `test_pairs_are_told_to_those_whose_selections_they_meet`.
+        Every pair that a subscription gained, lost or saw changed by an update is in exactly one of its messages, as
+        exactly that: `test_kernel_is` (select-join subscriptions).
+        Updates of both tables are taken in the order of their columns `order`, the left one first of equals. What
+        cannot be used is set aside with the reason, as by `RangeSubscriptions`.
+        Messages are numbered from 0, without gaps, the same after any restart: pairs of one update go by the
+        fingerprints of their partners' keys.
     State and cost
-        Both tables, 16 bytes and some Python objects a row; an update costs the partners of its row, vectorised.
+        Both tables (places, join values, keys; no other column): at most `memory` bytes hold them and the micro-batch
+        under way. An update costs its partners, compiled.
 
-    >>> join = SelectJoin()
-    >>> join.update(0, key=1, new=Row(on=7, x=10))
-    []
-    >>> (pairs,) = join.update(1, key=5, new=Row(on=7, x=20))
-    >>> pairs.after.tolist(), pairs.concerning(0, 15, 0, 30)[0].tolist()
-    ([[10, 20]], [0])
+    Xie, §5.4.
+
+    >>> from penstock.testing import Host
+    >>> from penstock.kernels.contract import Portion
+    >>> orders = pa.table({"id": [1], "who": ["ann"], "amount": [10], "at": [1]})
+    >>> people = pa.table({"name": ["ann"], "age": [40], "at": [2]})
+    >>> columns = (Columns("amount", ("id",), "at", on=("who",)), Columns("age", ("name",), "at", on=("name",)))
+    >>> host = Host(lambda: SelectJoinSubscriptions((orders.schema, people.schema), columns, memory=8 << 20))
+    >>> host.step(orders)
+    >>> host.step(Portion(1, people.to_batches()[0]))
+    >>> host.results()["results"].select(["left_id", "right_name", "left_after", "right_after"]).to_pylist()
+    [{'left_id': 1, 'right_name': 'ann', 'left_after': 10, 'right_after': 40}]
     """
 
-    def __init__(self) -> None:
-        self._rows: tuple[dict[int, Row], dict[int, Row]] = ({}, {})
-        self._groups: tuple[dict[int, _Group], dict[int, _Group]] = ({}, {})
+    reports = (
+        Metric("rows_in", help="updates taken in by the last step"),
+        Metric("rows_out", help="messages emitted by the last step"),
+        Metric("rows_set_aside", help="updates that could not be used"),
+        Metric("table_rows", help="rows of both tables"),
+    )
 
-    def update(self, side: Side, key: int, new: Row | None) -> list[Pairs]:
-        """Put a row of a table in the place of the one with the same key, or delete it; the pairs that changed."""
-        old = self._rows[side].get(key)
-        if old == new:
-            return []
-        self._replace(side, key, old, new)
-        if old is not None and new is not None and old.on == new.on:
-            return self._pairs(side, key, old, new)
-        return [*self._pairs(side, key, old, None), *self._pairs(side, key, None, new)]
+    def __init__(self, streams: Schemas, columns: Both, *, memory: int, slot: int = 0) -> None:
+        if memory < LEAST_MEMORY:
+            raise MemoryTooSmall(
+                f"{memory:,} bytes are too few for two tables of subscriptions.", do=f"Give at least {LEAST_MEMORY:,}."
+            )
+        self.channels: Mapping[str, pa.Schema] = {RESULTS: pair_schema(streams, columns), SET_ASIDE: SET_ASIDE_SCHEMA}
+        self._streams, self._columns, self._memory, self._slot = streams, columns, memory, slot
+        self._tables = (Rows(NOTE + 1), Rows(NOTE + 1))
+        self._links = [pairs.new_links(table.used, 16) for table in self._tables]
+        parts = [streams[0].field(name).remove_metadata() for name in columns[0].partition_by]
+        self._groups = Groups(pa.schema(parts))
+        self._logs = (RowLog(prefix="left-rows-"), RowLog(prefix="right-rows-"))
+        self._keys = (self._key_values(0), self._key_values(1))
+        self._out = np.zeros((256, 4), np.int64)
+        self._chunks = ChunkLog()
+        self._seq = 0
+        self._peak = 0
+        self._numbers = {metric.name: 0.0 for metric in self.reports}
 
-    def _replace(self, side: Side, key: int, old: Row | None, new: Row | None) -> None:
-        rows, groups = self._rows[side], self._groups[side]
-        if old is not None and (new is None or new.on != old.on) and not groups[old.on].drop(key):
-            del groups[old.on]
-        if new is None:
-            rows.pop(key, None)
+    def _key_values(self, side: int) -> KeyValues:
+        fields = [
+            self._streams[side].field(name).with_nullable(True).remove_metadata() for name in self._columns[side].key
+        ]
+        return KeyValues(pa.schema(fields), f"{LEFT_RIGHT[side]}-keys-")
+
+    def step(self, batch: Batch, now: int) -> Iterator[Emission]:
+        """Take in one micro-batch of updates of both tables."""
+        self._numbers = {metric.name: 0.0 for metric in self.reports}
+        held: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
+        updates: tuple[list[I64], list[I64]] = ([], [])
+        for side, rows in batch:
+            self._numbers["rows_in"] += rows.num_rows
+            rows = rows.select(self._columns[side].all)
+            good, reasons = encode_updates(rows, self._columns[side], NOTE + 1, self._groups)
+            if reasons is not None:
+                yield self._aside(rows, reasons)
+                rows = rows.filter(pa.array([reason is None for reason in reasons]))
+            held[side].append(rows)
+            updates[side].append(good)
+            self._check_batch([*held[0], *held[1]], [*updates[0], *updates[1]])
+        events: list[Events] = []
+        for side in (0, 1):
+            if updates[side]:
+                events.append((yield from self._take(side, held[side], np.concatenate(updates[side]))))
+            else:
+                events.append((np.zeros((0, 8), np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)))
+        if updates[0] or updates[1]:
+            yield from self._pair(events)
+            for side in (0, 1):
+                self._store(side, events[side][1])
+            self._groups.write(self._chunks)
+        self._numbers["table_rows"] = self._live
+
+    @property
+    def _live(self) -> int:
+        return self._tables[0].live + self._tables[1].live
+
+    def _check_batch(self, held: list[pa.RecordBatch], updates: list[I64]) -> None:
+        # Sorting needs a copy, verdicts and events another.
+        under_way = sum(rows.get_total_buffer_size() for rows in held) + 4 * sum(part.nbytes for part in updates)
+        self._note(under_way)
+        if under_way > self._memory * (1 - TABLE_PART):
+            raise MemoryTooSmall(
+                f"A micro-batch of {sum(map(len, updates)):,} updates needs {under_way:,} bytes and more.",
+                why="Updates are sorted by their order column, so a micro-batch is held as a whole; a quarter of the "
+                f"memory, {self._memory:,} bytes, is for it.",
+                do="Let fewer rows into a micro-batch (maxFilesPerTrigger, maxOffsetsPerTrigger), or give more memory.",
+            )
+
+    def _most(self, side: int, new_keys: float) -> int:
+        """How many rows a table may have when keys of so many bytes may come to it."""
+        keys = self._keys[0].nbytes + self._keys[1].nbytes + new_keys
+        room = (self._memory - LEAST_MEMORY / 2) * TABLE_PART - KEY_COPIES * keys
+        return max(0, int(room) // BYTES_PER_ROW - self._tables[1 - side].live)
+
+    def _take(self, side: int, held: list[pa.RecordBatch], updates: I64) -> Generator[Emission, None, Events]:
+        """Take updates of one table in: the events, the rows they are of, and their orders."""
+        table = self._tables[side]
+        rows = pa.Table.from_batches(held)
+        order = in_order(updates)
+        updates = updates[order]
+        self._note(table.reserve(len(updates)) - table.nbytes)
+        most = self._most(side, sum(measure(part.select(self._columns[side].key)) for part in held))
+        verdicts, touched, events = table.resolve(updates, most)
+        refused = np.flatnonzero(verdicts != TAKEN)
+        if len(refused):
+            for part in rows.take(pa.array(order[refused])).combine_chunks().to_batches():
+                yield self._aside(part, [verdict_text(int(verdict), most) for verdict in verdicts[refused]])
+        taken = verdicts == TAKEN
+        fresh = events[:, HAS] & HAS_OLD == 0
+        values = rows.select(self._columns[side].key).take(pa.array(order[taken][fresh])).combine_chunks()
+        table.rows[touched[fresh], NOTE] = self._keys[side].next + np.arange(int(fresh.sum()))
+        for part in values.to_batches():
+            keys = pa.RecordBatch.from_arrays(part.columns, schema=self._keys[side].schema)
+            self._keys[side].add(keys, self._chunks)
+        before = pairs.size_of(self._links[side])
+        self._links[side] = pairs.with_room(self._links[side], int(table.counts[0]), len(updates))
+        self._note(before)
+        return events, touched.astype(np.int64), updates[taken, ORDER]
+
+    def _pair(self, events: list[Events]) -> Iterator[Emission]:
+        """The messages of events of both tables, in their order."""
+        sides = np.repeat(np.array([0, 1]), [len(part) for part, _, _ in events])
+        every, numbers, times = (np.concatenate([one[n] for one in events]) for n in range(3))
+        order = np.lexsort((np.arange(len(times)), sides, times))
+        every, sides, numbers, times = every[order], sides[order], numbers[order], times[order]
+        state = np.zeros(2, np.int64)
+        done = False
+        while not done:
+            done = bool(pairs.pair_up((self._links[0], self._links[1]), every, sides, numbers, self._out, state))
+            count = int(state[1])
+            if count and (done or len(self._out) >= _PIECE):
+                yield from self._emit(self._out[:count], every, sides, numbers, times)
+                state[1] = 0
+            elif not done:
+                self._note(self._out.nbytes * 2)
+                self._out = np.concatenate([self._out, np.zeros_like(self._out)])
+
+    def _emit(self, found: I64, events: I64, sides: I64, numbers: I64, times: I64) -> Iterator[Emission]:
+        """Pairs as messages, those of one event by their partners' fingerprints."""
+        side = sides[found[:, pairs.EVENT]]
+        prints = np.empty((len(found), 2), np.int64)
+        for one, other in ((0, 1), (1, 0)):
+            prints[side == one] = self._tables[other].rows[found[side == one, pairs.PARTNER]][:, [F1, F2]]
+        order = np.lexsort((prints[:, 1], prints[:, 0], found[:, pairs.EVENT]))
+        self._note(found.nbytes + 2 * prints.nbytes + order.nbytes)
+        for start in range(0, len(order), _SLICE):
+            part = found[order[start : start + _SLICE]]
+            number = part[:, pairs.EVENT]
+            rows = self._messages(part, events[number], sides[number], numbers[number], times[number])
+            self._note(found.nbytes + 2 * prints.nbytes + order.nbytes + 3 * rows.get_total_buffer_size())
+            yield Emission(RESULTS, rows)
+
+    def _messages(self, found: I64, event: I64, side: I64, number: I64, time: I64) -> pa.RecordBatch:
+        schema, count = self.channels[RESULTS], len(found)
+        mine = side == 0
+        was, now = found[:, pairs.WHEN] & pairs.BEFORE != 0, found[:, pairs.WHEN] & pairs.NOW != 0
+        keys: list[pa.Array] = []
+        for which, ours in ((0, mine), (1, ~mine)):
+            row = np.where(ours, number, found[:, pairs.PARTNER])
+            keys += self._keys[which].values(self._tables[which].rows[row, NOTE])
+        xs = []
+        for there, column in ((was, OLD_X), (now, NEW_X)):
+            for name, ours in zip(LEFT_RIGHT, (mine, ~mine), strict=True):
+                codes = np.where(ours, event[:, column], found[:, pairs.PARTNER_X])
+                xs.append(decode(codes, schema.field(f"{name}_before").type, there))
+        columns = [
+            *self._groups.values(event[:, GROUP]),
+            decode(time, schema.field(self._columns[0].order).type),
+            pa.array(np.full(count, self._slot, np.int32)),
+            pa.array(np.arange(self._seq, self._seq + count)),
+            *keys,
+            *xs,
+        ]
+        self._seq += count
+        self._numbers["rows_out"] += count
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _aside(self, rows: pa.RecordBatch, reasons: Reasons) -> Emission:
+        emission = aside(rows, reasons)
+        self._numbers["rows_set_aside"] += emission.rows.num_rows
+        return emission
+
+    def _store(self, side: int, touched: I64) -> None:
+        """Write what the step touched; let go of keys that nobody has, and of join values that no row has."""
+        table, keys, used = self._tables[side], self._keys[side], int(self._tables[side].counts[0])
+        if keys.rows > 2 * table.live + 64:
+            table.forget_dead()
+            keys.keep(table.used[:, NOTE], self._chunks)
+            table.used[:, NOTE] = keys.next - table.live + np.arange(table.live)
+            written = self._logs[side].rewrite(table, self._chunks)
         else:
-            rows[key] = new
-            groups.setdefault(new.on, _Group()).set(key, new.x)
+            written = self._logs[side].write(touched.astype(np.int32), table, self._chunks)
+        self._note(2 * written + KEY_COPIES * int(keys.nbytes))
+        if int(table.counts[0]) != used or int(self._links[side].counts[0]) > 2 * table.live + 64:
+            self._links[side] = pairs.new_links(table.used, 16)
 
-    def _pairs(self, side: Side, key: int, old: Row | None, new: Row | None) -> list[Pairs]:
-        row = new or old
-        partners = self._groups[1 - side].get(row.on) if row is not None else None
-        if partners is None:
-            return []
-        theirs = partners.rows
-        mine = np.full(len(theirs), key)
-        left, right = (mine, theirs[:, 0].copy()) if side == 0 else (theirs[:, 0].copy(), mine)
-        return [Pairs(left, right, *(_places(side, one, theirs[:, 1]) for one in (old, new)))]
+    def _note(self, more: int = 0) -> None:
+        tables = sum(table.nbytes for table in self._tables) + sum(log.nbytes for log in self._logs)
+        links = sum(pairs.size_of(links) for links in self._links) + self._out.nbytes
+        keys = int(2 * sum(keys.nbytes for keys in self._keys))
+        self._peak = max(self._peak, tables + links + keys + self._groups.nbytes + more)
 
+    def memory(self) -> int:
+        """Bytes of the tables, their links and the micro-batch, at their most since the last `changes()`."""
+        self._note()
+        return self._peak
 
-def _places(side: Side, row: Row | None, theirs: I64) -> I64 | None:
-    if row is None:
-        return None
-    ours = np.full(len(theirs), row.x)
-    return np.stack([ours, theirs] if side == 0 else [theirs, ours], axis=1)
+    def changes(self) -> Changes:
+        """The rows that the step touched and new keys, merged with older ones where that is due."""
+        self._peak = 0
+        self._note()
+        return self._chunks.take()
+
+    def head(self) -> bytes:
+        """Numbers of the next message, chunks and keys."""
+        said = {
+            "seq": self._seq,
+            "next": [log.next for log in self._logs],
+            "keys": [keys.next for keys in self._keys],
+        }
+        return json.dumps(said).encode()
+
+    def restore(self, head: bytes, chunks: Mapping[str, pa.Buffer]) -> None:
+        """Build the tables and their links again."""
+        try:
+            said = json.loads(head)
+            self._seq = int(said["seq"])
+            self._groups.read(chunks)
+            for side in (0, 1):
+                self._logs[side].next = int(said["next"][side])
+                self._keys[side].read(chunks, int(said["keys"][side]))
+        except (ValueError, KeyError, TypeError, IndexError, pa.ArrowException) as error:
+            raise StateDamaged(
+                "The stored state of a select-join cannot be read.",
+                why=str(error),
+                do="Restore the checkpoint from a copy, or start with a new one.",
+            ) from error
+        for side, table in enumerate(self._tables):
+            self._logs[side].read(chunks, table)
+            self._links[side] = pairs.new_links(table.used, 16)
+        self._note()
+
+    def metrics(self) -> Mapping[str, float]:
+        """What the last step did."""
+        return self._numbers
