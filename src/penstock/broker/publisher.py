@@ -22,6 +22,7 @@ from penstock.broker.delivery import ByCell
 from penstock.broker.messages import SEQ, Frame, Kind
 from penstock.broker.subjects import bucket_of, check_name, crowd_subject, stream_of, subject, token
 from penstock.errors import BadOption, BrokerUnreachable
+from penstock.kernels.subscriptions.groups import distinct
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -251,9 +252,11 @@ def _by_partition(messages: pa.Table, partition_by: Sequence[str], kind: Kind) -
     rows = kind.rows(messages)
     if not partition_by:
         return [(token([]), rows)]
-    names = [token(values) for values in zip(*(messages.column(n).to_pylist() for n in partition_by), strict=True)]
-    found, codes = np.unique(np.array(names), return_inverse=True)
-    return [(str(name), rows[codes == code]) for code, name in enumerate(found)]
+    codes, combos = distinct([messages.column(name).combine_chunks() for name in partition_by])
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(combos)))
+    parts = zip(combos, np.split(rows[order], ends[:-1]), strict=True)
+    return sorted(((token(combo), part) for combo, part in parts), key=lambda part: part[0])
 
 
 async def _quiet(fault: Exception) -> None:
