@@ -41,6 +41,8 @@ def test_public_names():
         "rows",
         "session",
         "similar",
+        "sql",
+        "stream",
         "surrogate_keys",
         "table",
         "where",

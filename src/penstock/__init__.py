@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from penstock.spark.publishing import publish as publish
     from penstock.spark.session import session as session
     from penstock.spark.sources import read_json as read_json
+    from penstock.sql.run import sql as sql
+    from penstock.sql.run import stream as stream
     from penstock.tables import prepare as prepare
     from penstock.tables import table as table
 
@@ -74,6 +76,8 @@ __all__ = [
     "select_join",
     "session",
     "similar",
+    "sql",
+    "stream",
     "surrogate_keys",
     "table",
     "where",
@@ -109,6 +113,8 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     "rows": ("penstock.plan.join_streams", "rows"),
     "session": ("penstock.spark.session", "session"),
     "similar": ("penstock.plan.conditions", "similar"),
+    "sql": ("penstock.sql", None),
+    "stream": ("penstock.sql.run", "stream"),
     "surrogate_keys": ("penstock.operators.surrogate_keys", "surrogate_keys"),
     "table": ("penstock.tables", "table"),
     "where": ("penstock.plan.conditions", "where"),
