@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks import streams
+from benchmarks import subscriptions_nats as nats
 from benchmarks.harness import Benchmark, Contestant, Limit, Ratio, Sample, Say, Turn
 
 if TYPE_CHECKING:
@@ -28,12 +28,9 @@ SUN = "S-UN: a kd-tree of subscriptions, each told"
 CN = "CN: every update to every range around it"
 AGAIN = "each query asked again"
 SPARK = "Penstock, Subscriptions on Spark"
-NATS = "Penstock, S-CN over NATS"
 SCHEMA = pa.schema([("key", pa.int64()), ("x", pa.float64()), ("y", pa.float64()), ("at", pa.int64())])
 #: Micro-batches of a Spark query that are not counted: the table is filled, workers start, code is compiled.
 WARM = 6
-#: Updates in a batch that goes over NATS.
-_NATS_BATCH = 20
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,7 @@ def benchmarks(quick: bool) -> list[Benchmark]:
     size = Size(2_000, 5_000, 1_000, 200) if quick else Size(100_000, 1_000_000, 20_000, 10_000)
     # Fewer rows, so that each update tells many.
     work, few = Work(size), Work(replace(size, rows=1_000))
+    batches = 10 if quick else 40
     about = f"{size.rows:,} rows, {size.subscriptions:,} subscriptions, batches of {size.batch:,} updates"
     return [
         Benchmark(
@@ -74,9 +72,14 @@ def benchmarks(quick: bool) -> list[Benchmark]:
         ),
         Benchmark(
             "subscriptions/nats",
-            f"1,000 rows, {size.connected:,} subscribers that wait at 4 gateways, batches of 20 updates over NATS on "
-            "loopback, from the update to the last who is told",
-            lambda: [Contestant(NATS, lambda turn: nats_turn(turn, few, 20 if quick else 100))],
+            f"1,000 rows, {size.connected:,} subscribers that wait at 4 gateways, {batches} batches of {nats.UPDATES} "
+            "updates over NATS on loopback, from the update to the last who is told",
+            lambda: [
+                Contestant(nats.SCN, lambda turn: nats.turn(turn, few, "S-CN", batches)),
+                Contestant(nats.SUN, lambda turn: nats.turn(turn, few, "S-UN", batches)),
+                Contestant(nats.CN, lambda turn: nats.turn(turn, few, "CN", batches)),
+            ],
+            ratios=(Ratio(nats.SCN, nats.SUN), Ratio(nats.SCN, nats.CN)),
         ),
     ]
 
@@ -119,17 +122,27 @@ class Work:
 
     def kernel(self, agg: str = "min") -> RangeSubscriptions:
         """With the table filled."""
-        from penstock.kernels.contract import Batch, Portion
+        kernel = self.empty(agg)
+        self.fill(kernel)
+        return kernel
+
+    def empty(self, agg: str = "min") -> RangeSubscriptions:
+        """Without a row."""
         from penstock.kernels.subscriptions.range_kernel import Columns, RangeSubscriptions
 
         columns = Columns(x="x", y="y", key=("key",), order="at")
-        kernel = RangeSubscriptions(SCHEMA, columns, agg, memory=512 << 20)  # type: ignore[arg-type]
-        (rows,) = self.updates(0, self.size.rows).combine_chunks().to_batches()
-        list(kernel.step(Batch([Portion(0, rows)]), 0))
-        kernel.changes()
-        return kernel
+        return RangeSubscriptions(SCHEMA, columns, agg, memory=512 << 20)  # type: ignore[arg-type]
 
-    def _steps(self, kernel: RangeSubscriptions, count: int, batches: int) -> Iterator[tuple[float, pa.Table]]:
+    def fill(self, kernel: RangeSubscriptions) -> pa.Table:
+        """Fill an empty table; the messages."""
+        from penstock.kernels.contract import RESULTS, Batch, Portion
+
+        (rows,) = self.updates(0, self.size.rows).combine_chunks().to_batches()
+        emitted = [e.rows for e in kernel.step(Batch([Portion(0, rows)]), 0) if e.channel == RESULTS]
+        kernel.changes()
+        return pa.Table.from_batches(emitted)
+
+    def steps(self, kernel: RangeSubscriptions, count: int, batches: int) -> Iterator[tuple[float, pa.Table]]:
         """Seconds and messages of steps, each with what a host stores after it."""
         from penstock.kernels.contract import RESULTS, Batch, Portion
 
@@ -145,15 +158,15 @@ class Work:
     def scn(self, turn: Turn) -> Sequence[Sample]:
         """The server of S-CN: messages, and nobody known."""
         count = self.size.batch
-        found = list(self._steps(self.kernel(), count, 5))
+        found = list(self.steps(self.kernel(), count, 5))
         turn.say(f"{sum(m.num_rows for _, m in found) / count / len(found):.2f} messages an update")
         return [Sample(count, seconds, details={"messages": m.num_rows / count}) for seconds, m in found]
 
     def sun(self, turn: Turn) -> Sequence[Sample]:
         """The same, and then all whom each message concerns."""
-        kind, server = self._kind(), self._server
+        kind, server = self.kind(), self._server
         samples, count = [], max(self.size.batch // 10, 100)
-        for seconds, messages in self._steps(self.kernel(), count, 3):
+        for seconds, messages in self.steps(self.kernel(), count, 3):
             rows = kind.rows(messages)
             began = time.process_time()
             told = sum(len(parcel.rows) for parcel in server.parcels(rows))
@@ -166,7 +179,7 @@ class Work:
 
         kind, server = Kind("sum", pa.float64(), pa.float64()), self._server
         samples, count = [], max(self.size.batch // 400, 20)
-        for seconds, messages in self._steps(self.kernel("sum"), count, 2):
+        for seconds, messages in self.steps(self.kernel("sum"), count, 2):
             rows = kind.rows(messages)
             began = time.process_time()
             told = len(server.find(rows))
@@ -179,7 +192,7 @@ class Work:
         x1, x2 = self.ranges
         tree, samples = kernel._engine.tree, []
         ask_all(tree.nodes, x1[:10], x2[:10])
-        for seconds, _ in self._steps(kernel, 1, 3):
+        for seconds, _ in self.steps(kernel, 1, 3):
             began = time.process_time()
             ask_all(tree.nodes, x1, x2)
             samples.append(Sample(1, seconds + time.process_time() - began))
@@ -192,7 +205,7 @@ class Work:
         gateway = np.random.default_rng(2).integers(0, 1_000, self.size.subscriptions)
         return Unicast([str(n) for n in range(1_000)], gateway, *self.ranges)
 
-    def _kind(self) -> Any:
+    def kind(self) -> Any:
         from penstock.broker.messages import Kind
 
         return Kind("min", pa.float64(), pa.float64())
@@ -225,59 +238,3 @@ def spark_turn(turn: Turn, size: Size, counted: int) -> Sequence[Sample]:
         query = streams.discard(flow.results, place / "checkpoint")
         reports = streams.batches_of(query, WARM + counted, turn)
     return streams.samples(reports, 5 * size.batch, WARM)
-
-
-def nats_turn(turn: Turn, work: Work, batches: int) -> Sequence[Sample]:
-    """From the update to those who are told."""
-    return asyncio.run(_over_nats(turn, work, batches))
-
-
-async def _over_nats(turn: Turn, work: Work, batches: int) -> list[Sample]:
-    from penstock.broker.publisher import Publisher
-    from penstock.broker.receiver import NatsGateway
-    from penstock.broker.server import NatsServer
-    from penstock.kernels.subscriptions.codes import decode
-
-    with NatsServer() as server:
-        publisher = Publisher(server.url, "bench", work._kind(), crowd=500)
-        await publisher.open()
-        gateways = [await NatsGateway(server.url, "bench", f"g{n}").open() for n in range(4)]
-        x1, x2 = (decode(ends[: work.size.connected], pa.float64()).to_pylist() for ends in work.ranges)
-        ranges = list(zip(x1, x2, strict=True))
-        waits: list[float] = []
-        sent: dict[int, float] = {}
-
-        async def listen(subscriber: Any) -> None:
-            while True:
-                changes = await subscriber.changes()
-                now = time.perf_counter()
-                waits.extend(now - sent[change.seq] for change in changes if change.seq in sent)
-
-        turn.say(f"{len(ranges):,} subscribers")
-        listeners = []
-        for n, gateway in enumerate(gateways):
-            subscribers = await gateway.subscribe_all(ranges[n::4])
-            listeners += [asyncio.create_task(listen(one)) for one in subscribers]
-        await publisher.publish(-2, work.kernel().channels["results"].empty_table())
-        samples, kernel = [], work.kernel()
-        await asyncio.sleep(1)
-        for number, (seconds, messages) in enumerate(work._steps(kernel, _NATS_BATCH, batches)):
-            began = time.perf_counter()
-            told = sum(gateway.desk.pushed for gateway in gateways)
-            sent |= dict.fromkeys(messages.column("seq").to_pylist(), began - seconds)
-            await publisher.publish(number, messages)
-            before = -1
-            while (now := sum(gateway.desk.pushed for gateway in gateways)) != before:
-                before = now
-                await asyncio.sleep(0.005)
-            took = seconds + time.perf_counter() - began - 0.005
-            samples.append(Sample(_NATS_BATCH, took, details={"told": now - told}))
-        for listener in listeners:
-            listener.cancel()
-        for each in (*gateways, publisher):
-            await each.close()
-    found = np.array(waits or [0.0]) * 1_000
-    spread = {f"p{q}_ms": float(np.percentile(found, q)) for q in (50, 99)}
-    turn.say(f"{len(waits):,} changes told, median {spread['p50_ms']:.1f} ms, 99% within {spread['p99_ms']:.1f} ms")
-    samples[-1].details.update(spread | {"changes": len(waits), "cells": len(publisher.cells.unsplit)})
-    return samples[len(samples) // 5 :]

@@ -66,8 +66,9 @@ class Publisher:
         self._crowds: dict[str, tuple[int, I64]] = {}
         self._crowds_moved = False
         self._gone = asyncio.Event()
-        #: Frames that the broker acknowledged.
+        #: Frames that the broker acknowledged, and bytes of frames that were sent.
         self.frames = 0
+        self.sent = 0
 
     async def open(self) -> None:
         """Connect, and make the stream and the bucket if they are not there."""
@@ -177,10 +178,12 @@ class Publisher:
                 for start in range(0, len(new), _FRAME_ROWS):
                     frame = Frame(last, new[start : start + _FRAME_ROWS])
                     last = int(frame.rows[-1, SEQ])
+                    data = frame.to_bytes()
+                    self.sent += len(data)
                     acks.append(
                         await self._stream.publish_async(
                             subject(self.name, partition, path),
-                            frame.to_bytes(),
+                            data,
                             headers={"Nats-Msg-Id": f"{batch}.{partition}.{path}.{start}.{frame.after}"},
                         )
                     )
