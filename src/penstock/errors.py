@@ -15,6 +15,9 @@
     │   ├── BadQuery           a standing query that cannot be: no id, an empty range, another type
     │   │   └── BadSQL         the text of a query has a fault, with the place where it is
     │   ├── BadPipeline        a pipeline's file has faults; each is told with its line
+    │   ├── UnknownQuery       a query that is not registered, with the nearest names
+    │   ├── NameTaken          a query of this name is registered
+    │   ├── LimitReached       the server holds as much as it may
     │   ├── MemoryTooSmall     a budget below the smallest that would do
     │   ├── SessionNotReady    a foreign Spark session without the needed settings
     │   └── CheckpointMismatch a checkpoint made by a different plan or version
@@ -26,6 +29,9 @@
     ├── StateDamaged           state read back is not the state that was written
     ├── TableChanged           a file of the table vanished or changed during a run
     ├── SourceLost             unread input was deleted before it was read
+    ├── ServerInUse            another server has this folder
+    ├── ServerDamaged          a file of a server's folder is cut or changed
+    ├── ResultsGone            results that were asked for are no longer kept
     ├── SinkDamaged            a committed output file or ledger entry is missing or changed
     ├── OverBudget             rows that must be kept no longer fit the memory they were given
     ├── BadFrame               what came over a broker is no message of subscriptions
@@ -149,6 +155,25 @@ class BadPipeline(PlanError):
     """A pipeline's file has faults."""
 
 
+class UnknownQuery(PlanError):
+    """A query that is not registered."""
+
+    @classmethod
+    def among(cls, name: str, queries: Iterable[str]) -> UnknownQuery:
+        """The error for `name` missing from `queries`, with the nearest names."""
+        near = difflib.get_close_matches(name, list(queries), n=3, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
+        return cls(f"There is no query {name!r}.", do=hint)
+
+
+class NameTaken(PlanError):
+    """A query of this name is registered."""
+
+
+class LimitReached(PlanError):
+    """The server holds as much as it may."""
+
+
 class MemoryTooSmall(PlanError):
     """A budget below the smallest that would do."""
 
@@ -191,6 +216,18 @@ class TableChanged(PenstockError):
 
 class SourceLost(PenstockError):
     """Unread input was deleted before it was read."""
+
+
+class ServerInUse(PenstockError):
+    """Another server has this folder."""
+
+
+class ServerDamaged(PenstockError):
+    """A file of a server's folder is cut or changed."""
+
+
+class ResultsGone(PenstockError):
+    """Results that were asked for are no longer kept."""
 
 
 class SinkDamaged(PenstockError):

@@ -151,6 +151,59 @@ def catchup_streams(
     run(Asked(archive, columns(on), within, columns(time), lateness, into, how))
 
 
+PipelineFile = Annotated[Path, typer.Argument(help="The pipeline's file, or a folder with a pipeline.toml.")]
+
+
+@app.command()
+def init(
+    stream: Annotated[
+        list[str], typer.Option("--stream", help="Files that are read as they come: orders/, or name=orders/.")
+    ],
+    table: Annotated[
+        list[str] | None, typer.Option("--table", help="Files to join with, and their key: products/:product_id.")
+    ] = None,
+    to: Annotated[Path, typer.Option(help="The file to write.", dir_okay=False)] = Path("pipeline.toml"),
+) -> None:
+    """Write a pipeline for CSV, Parquet or JSON files that are there, with their columns and a first query."""
+    from penstock.cli.pipeline import init
+
+    init(stream, table or [], to)
+
+
+@app.command()
+def check(pipeline: PipelineFile) -> None:
+    """Check a pipeline in full, without Spark: every fault is told at once, each with its line."""
+    from penstock.cli.pipeline import check
+
+    check(pipeline)
+
+
+@app.command()
+def run(pipeline: PipelineFile) -> None:
+    """Run the queries of a pipeline until all input is read, or until Ctrl-C; run it again to go on."""
+    from penstock.cli.pipeline import run
+
+    raise typer.Exit(run(pipeline))
+
+
+@app.command()
+def serve(
+    pipeline: PipelineFile,
+    host: Annotated[str, typer.Option(help="The address to listen at; others than 127.0.0.1 can be reached.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="The port; 0 takes any that is free.", min=0, max=65535)] = 8642,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name by which browsers know this server, beside its address.")
+    ] = None,
+    new_token: Annotated[bool, typer.Option("--new-token", help="Make another token; the old one ends.")] = False,
+) -> None:
+    """Serve a pipeline over HTTP: register queries, follow their results, read views, see what runs."""
+    from penstock.cli.serve import Asked, serve
+
+    serve(Asked(pipeline, host, port, allow_host or [], new_token))
+
+
 def columns(text: str) -> list[str]:
     """The columns that a comma-separated option names."""
     return [name.strip() for name in text.split(",") if name.strip()]

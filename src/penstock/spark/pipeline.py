@@ -9,9 +9,10 @@ from pyspark.sql import functions as fn
 from penstock.errors import SessionNotReady
 from penstock.spark.schema import spark_schema
 from penstock.spark.sources import json_records, read_csv, read_json
+from penstock.spark.wire import CORRUPT, SOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -63,6 +64,14 @@ def open_stream(spark: SparkSession, stream: Stream) -> DataFrame:
     # A record that is nothing, as Kafka's tombstones are, is no JSON either, and is set aside as an empty text.
     texts = rows.withColumn("value", fn.coalesce(fn.col("value").cast("string"), fn.lit("")))
     return json_records(texts, source, schema, {})
+
+
+def renamed(rows: DataFrame, columns: Mapping[str, str], every: str | None = None) -> DataFrame:
+    """Some columns by other names, with those that mark bad records; `every` is a key that all rows share."""
+    chosen = [fn.col(f"`{old}`").alias(new) for old, new in columns.items()]
+    chosen += [fn.col(name) for name in (CORRUPT, SOURCE) if name in rows.columns]
+    chosen += [fn.lit(0).cast("int").alias(every)] if every is not None else []
+    return rows.select(*chosen)
 
 
 def _literal(name: str) -> str:

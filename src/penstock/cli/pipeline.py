@@ -1,0 +1,113 @@
+"""`penstock init`, `penstock check` and `penstock run`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+
+import pyarrow as pa
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from penstock.cli.say import console, show_error, step
+from penstock.errors import BadOption, PenstockError
+from penstock.plan.pipeline.starting import starting
+from penstock.server.making import Made
+from penstock.server.pipelines import Run, checked, open_session
+from penstock.server.sinks import SHOWN
+
+
+def init(streams: list[str], tables: list[str], target: Path) -> None:
+    """Write a pipeline for files that are there."""
+    if target.exists():
+        raise BadOption(f"{target} is there already.", do="Choose another name: --to other.toml.")
+    text = starting(streams, tables, target.parent)
+    target.write_text(text)
+    console.print(f"[green]✓[/] {escape(str(target))}", soft_wrap=True)
+    console.print(escape(text), style="dim", soft_wrap=True)
+    console.print(f"Run it: penstock run {escape(str(target))}", soft_wrap=True)
+
+
+def check(path: Path) -> None:
+    """Say what is in a pipeline, or every fault of it with its line."""
+    pipeline, made = checked(path)
+    console.print(f"[green]✓[/] {escape(str(path))}", soft_wrap=True)
+    grid = Grid("", "name", "what", box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for stream in pipeline.streams.values():
+        grid.add_row("stream", escape(stream.name), escape(f"{stream.format}: {_columns(stream.columns)}"))
+    for table in pipeline.tables.values():
+        key = f"key {', '.join(table.key)}; " if table.key else ""
+        grid.add_row("table", escape(table.name), escape(f"{key}{_columns(table.columns)}"))
+    for name, query in made.items():
+        grid.add_row("query", escape(name), escape(f"{query.kind}, {query.operator}: {_columns(query.schema)}"))
+    console.print(grid)
+    shared = _shared(made)
+    if shared:
+        console.print(f"{len(made)} queries run as {shared} flows.", style="dim")
+
+
+def _shared(made: dict[str, Made]) -> int:
+    keys = {str(query.said["key"]) for query in made.values()}
+    return len(keys) if len(keys) < len(made) else 0
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def run(path: Path) -> int:
+    """Run a pipeline until it ends by itself or is asked to; 0 if nothing failed."""
+    pipeline, _ = checked(path)
+    if not pipeline.queries:
+        raise BadOption(f"{path} has no query.", do="Add one: [queries.some_name] with sql = … or operator = ….")
+    asked = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        for each, old in before.items():
+            signal.signal(each, old)  # the second one does what it did before
+        asked.set()
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        with step("starting Spark"):
+            spark = open_session(pipeline)
+        try:
+            running = Run(pipeline, spark, show).start()
+            console.print(f"{len(pipeline.queries)} queries run; Ctrl-C stops them.", style="dim")
+            try:
+                while not asked.is_set() and not running.wait(0.2):
+                    pass
+            finally:
+                running.stop()
+            return _tell(running)
+        finally:
+            spark.stop()
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _tell(running: Run) -> int:
+    for query in running.engine.queries():
+        rows = "" if query["rows_since_start"] is None else f"{query['rows_since_start']:,} results"
+        console.print(f"  {escape(query['name'])}: {rows}", soft_wrap=True)
+    for name, fault in running.faults().items():
+        ours = fault if isinstance(fault, PenstockError) else PenstockError(str(fault).splitlines()[0])
+        console.print(f"[red]{escape(name)} failed[/]", soft_wrap=True)
+        show_error(ours)
+    return 1 if running.faults() else 0
+
+
+def show(name: str, batch: int, rows: pa.Table) -> None:
+    """The first rows of a batch, as a grid."""
+    console.print(f"[bold]{escape(name)}[/] [dim]batch {batch}: {rows.num_rows:,} rows[/]", soft_wrap=True)
+    grid = Grid(*(escape(column) for column in rows.column_names), box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for row in rows.slice(0, SHOWN).to_pylist():
+        grid.add_row(*("" if value is None else escape(str(value)) for value in row.values()))
+    console.print(grid)
+    if rows.num_rows > SHOWN:
+        console.print(f"… and {rows.num_rows - SHOWN:,} more", style="dim")

@@ -1,0 +1,91 @@
+"""`penstock serve`."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.markup import escape
+
+from penstock.cli.pipeline import show
+from penstock.cli.say import console, step
+from penstock.errors import BadOption
+from penstock.server.app import make_app
+from penstock.server.auth import open_token
+from penstock.server.limits import Limits
+from penstock.server.pipelines import Run, checked, open_session
+from penstock.server.serving import Serving
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of the command."""
+
+    pipeline: Path
+    host: str
+    port: int
+    allow_hosts: list[str]
+    new_token: bool
+
+
+def serve(asked: Asked) -> None:
+    """Serve until asked to stop; then finish the micro-batches under way."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    pipeline, _ = checked(asked.pipeline)
+    if pipeline.trigger is None:
+        # A server waits for what comes.
+        pipeline = replace(pipeline, trigger="1 second")
+    pipeline.folder.mkdir(parents=True, exist_ok=True)
+    limits = Limits()
+    with step("starting Spark"):
+        spark = open_session(pipeline, "penstock-serve")
+    try:
+        running = Run(pipeline, spark, show, limits=limits)
+        token, text = open_token(pipeline.folder, anew=asked.new_token)
+        try:
+            serving = Serving(asked.host, asked.port, limits)
+        except OSError as fault:
+            raise BadOption(
+                f"{asked.host}:{asked.port} cannot be served: {fault.strerror}.", do="Choose another --port or --host."
+            ) from None
+        names = hosts(asked.host, serving.port, asked.allow_hosts)
+        running.start()
+        try:
+            _say(asked, serving.port, text, pipeline.folder)
+            serving.run(make_app(running.engine, token, names, limits))
+        finally:
+            console.print("stopping", style="dim")
+            serving.stop()
+            running.stop()
+    finally:
+        spark.stop()
+
+
+def hosts(host: str, port: int, more: list[str]) -> frozenset[str]:
+    """The values of the header Host that are ours: this address, and names that it is known by elsewhere."""
+    names = [host, *more]
+    if host in ("0.0.0.0", "::") or ipaddress.ip_address(host).is_loopback:
+        names += ["127.0.0.1", "localhost", "::1"]
+    shown = [f"[{name}]" if ":" in name else name for name in names]
+    return frozenset(each.lower() for name in shown for each in (f"{name}:{port}", *([name] if port == 80 else [])))
+
+
+def _say(asked: Asked, port: int, token: str | None, folder: Path) -> None:
+    shown = f"[{asked.host}]" if ":" in asked.host else asked.host
+    address = f"http://{shown}:{port}/"
+    console.print(f"[green]✓[/] serving at {address}", soft_wrap=True)
+    if token is not None:
+        console.print("The token, shown this once; every call needs it:", soft_wrap=True)
+        console.print(f"  {token}", highlight=False, soft_wrap=True)
+        console.print(f"The page, with the token in it: {address}#token={token}", highlight=False, soft_wrap=True)
+    else:
+        console.print(
+            "The token is the one of the first start; --new-token makes another.", style="dim", soft_wrap=True
+        )
+    if not ipaddress.ip_address(asked.host).is_loopback:
+        console.print(
+            "[yellow]It can be reached from outside, and speaks plain HTTP: put a proxy with TLS before it.[/]"
+        )
+    console.print(f"Everything is kept in {escape(str(folder))}; Ctrl-C stops.", style="dim", soft_wrap=True)

@@ -1,0 +1,98 @@
+"""The committed results of a group, batch by batch, as they lie in its folder.
+
+A batch can be read as soon as its ledger entry and all files of it are there; both stay as they are for ever, so
+whatever is read of a batch is the same at every reading, also after a crash.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.spark.sink import Ledger, batch_of
+
+
+def last_committed(place: Path) -> int:
+    """The last batch that a channel's folder says is committed; -1 if there is none."""
+    return max(Ledger(place, "").batches(), default=-1)
+
+
+class Committed:
+    """One channel of a group. Batches are numbered from 0, without a gap."""
+
+    def __init__(self, place: Path, schema: pa.Schema) -> None:
+        self.place = place
+        self.schema = schema
+        self._ledger = Ledger(place, "")
+        self._files: dict[int, list[str]] = {}
+        self._lock = threading.Lock()
+        #: The first batch that is kept.
+        self.first = 0
+        self.last = -1
+        self._open()
+
+    def _open(self) -> None:
+        """What is there when a server starts."""
+        for path in self.place.glob("part-*.parquet"):
+            number = batch_of(path.name)
+            if number is not None:
+                self._files.setdefault(number, []).append(path.name)
+        for names in self._files.values():
+            names.sort()
+        entries = self._ledger.batches()
+        # All but the newest are whole; that one may have files that wait to be moved.
+        self.last = entries[-1] - 1 if entries else -1
+        self.first = min((n for n in self._files), default=0)
+        self.look()
+
+    def look(self) -> int:
+        """The last batch that is there, after a look for new ones."""
+        with self._lock:
+            while True:
+                try:
+                    entry = self._ledger.entry(self.last + 1)
+                except FileNotFoundError:
+                    return self.last
+                names = sorted(file["name"] for file in entry["files"] if file["rows"])
+                if not all((self.place / name).exists() for name in names):
+                    return self.last
+                self.last += 1
+                if names:
+                    self._files[self.last] = names
+
+    def following(self, batch: int) -> int | None:
+        """The first batch with rows from `batch` on, if there is one."""
+        with self._lock:
+            if batch in self._files and batch <= self.last:
+                return batch
+            return min((n for n in self._files if batch <= n <= self.last), default=None)
+
+    def newest(self) -> int | None:
+        """The last batch with rows."""
+        with self._lock:
+            return max((n for n in self._files if n <= self.last), default=None)
+
+    def read(self, batch: int) -> pa.Table:
+        """All rows of a batch, in an order that does not change."""
+        with self._lock:
+            names = list(self._files.get(batch, ())) if batch <= self.last else []
+        parts = [pq.read_table(self.place / name, schema=self.schema) for name in names]
+        return pa.concat_tables([self.schema.empty_table(), *parts]).combine_chunks()
+
+    def trim(self, kept: int, before: int) -> int:
+        """Delete the oldest batches, none from `before` on, until `kept` bytes are left; how many went."""
+        with self._lock:
+            sizes = {n: sum((self.place / name).stat().st_size for name in names) for n, names in self._files.items()}
+            total, gone = sum(sizes.values()), 0
+            for number in sorted(sizes):
+                if total <= kept or number >= before:
+                    break
+                for name in self._files.pop(number):
+                    (self.place / name).unlink(missing_ok=True)
+                total -= sizes[number]
+                self.first = number + 1
+                gone += 1
+            return gone

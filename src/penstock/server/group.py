@@ -1,0 +1,158 @@
+"""One Spark query that answers all queries of a group: started, watched, stopped, and its results read."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from penstock.errors import PenstockError, PlanError
+from penstock.kernels.contract import RESULTS
+from penstock.server.committed import Committed
+from penstock.spark.failures import cause
+
+if TYPE_CHECKING:
+    from penstock.plan.base import Plan
+    from penstock.spark.flow import Flow
+    from penstock.spark.running import Running
+
+#: A group that failed is started again after so many seconds, twice as many each time.
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+#: Micro-batches that say how long an answer takes now.
+_RECENT = 20
+
+
+class Making(Protocol):
+    """How the flow of a group is made."""
+
+    @property
+    def operator(self) -> str:
+        """The operator's name."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The streams and tables that it reads."""
+
+    def describe(self) -> str:
+        """For people."""
+
+    def plan(self) -> Plan:
+        """What will run."""
+
+    def flow(self, folder: Path) -> Flow:
+        """The flow, on Spark."""
+
+    def places(self, folder: Path) -> dict[str, str]:
+        """Channels that have a place of their own."""
+
+
+class Group:
+    """The Spark query of a group. Used by one thread, and read by others."""
+
+    def __init__(self, id_: str, folder: Path, making: Making) -> None:
+        self.id = id_
+        self.folder = folder
+        self.making = making
+        self.plan = making.plan()
+        self.channels: Mapping[str, pa.Schema] = self.plan.channels
+        self.state = "stopped"
+        self.error: BaseException | None = None
+        self.committed = Committed(folder / RESULTS, self.channels[RESULTS])
+        self._running: Running | None = None
+        self._pause = _FIRST_PAUSE
+        self._again = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def wants_start(self) -> bool:
+        """Whether it stands still and could be started now."""
+        return self.state == "stopped" or (self.state == "failed" and time.monotonic() >= self._again)
+
+    def start(self, trigger: Mapping[str, Any]) -> None:
+        """Start its Spark query, or note why that cannot be."""
+        self.state = "starting"
+        try:
+            flow = self.making.flow(self.folder)
+            places = {name: str(self.folder / name) for name in flow.channels} | self.making.places(self.folder)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._running = flow.start(checkpoint=str(self.folder / "checkpoint"), trigger=trigger, **places)
+        except Exception as fault:
+            self._fail(cause(fault))
+            return
+        self.error = None
+        self.state = "running"
+
+    def poll(self) -> None:
+        """See whether it still runs, and what is new."""
+        if self._running is not None:
+            try:
+                if not self._running.active and self._running.wait(0):
+                    self.state = "ended"
+            except Exception as fault:
+                self._running = None
+                self._fail(cause(fault))
+            else:
+                if self.state == "running" and self.committed.last >= 0:
+                    self._pause = _FIRST_PAUSE
+        self.committed.look()
+
+    def _fail(self, fault: BaseException) -> None:
+        self.error = fault
+        self.state = "failed"
+        # What is wrong with a plan stays wrong, until somebody changes something and starts the server again.
+        self._again = float("inf") if isinstance(fault, PlanError) else time.monotonic() + self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def stop(self) -> None:
+        """Finish the micro-batch under way, and stop."""
+        running, self._running = self._running, None
+        if running is not None:
+            try:
+                running.stop()
+            except Exception as fault:
+                self._fail(cause(fault))
+                return
+        if self.state != "failed":
+            self.state = "stopped"
+        self.committed.look()
+
+    # -- telling -----------------------------------------------------------------------------------------------------
+
+    def response(self) -> dict[str, float] | None:
+        """Seconds from the begin of a micro-batch until its results can be read."""
+        seconds = [batch["seconds"] for batch in self.history()[-_RECENT:]]
+        if not seconds:
+            return None
+        return {"last": seconds[-1], "median": statistics.median(seconds), "worst": max(seconds)}
+
+    def history(self) -> list[dict[str, Any]]:
+        """The numbers of its last micro-batches."""
+        running = self._running
+        return running.flow.history() if running is not None else []
+
+    def progress(self) -> dict[str, Any]:
+        """What it did since it was started here; empty if it was not."""
+        running = self._running
+        if running is None:
+            return {}
+        try:
+            return running.progress()
+        except Exception as fault:  # Spark may be gone
+            return {"notes": [str(cause(fault))]}
+
+
+def told_error(error: BaseException | None) -> dict[str, str] | None:
+    """An error for people, without its trace."""
+    if error is None:
+        return None
+    if isinstance(error, PenstockError):
+        return {"kind": type(error).__name__, "what": error.what, "why": error.why, "do": error.do}
+    first = (str(error).strip().splitlines() or [""])[0]
+    return {"kind": type(error).__name__, "what": first[:500], "why": "", "do": "The server's log has all of it."}

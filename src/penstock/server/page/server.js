@@ -1,0 +1,44 @@
+// The server's calls. The token is sent with each and kept for this tab alone.
+const KEY = "penstock-token";
+
+export const token = {
+  get: () => sessionStorage.getItem(KEY),
+  set: (value) => sessionStorage.setItem(KEY, value),
+  forget: () => sessionStorage.removeItem(KEY),
+};
+
+export class Refused extends Error {
+  constructor(status, said) {
+    super([said?.what ?? `The server answered ${status}.`, said?.why, said?.do].filter(Boolean).join("\n"));
+    this.status = status;
+    this.said = said;
+  }
+}
+
+export async function call(method, path, body = undefined, patience = 30000) {
+  const headers = { Authorization: `Bearer ${token.get() ?? ""}` };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const answer = await fetch(path, {
+    method,
+    headers,
+    body: body === undefined ? undefined : JSON.stringify(body),
+    credentials: "omit",
+    signal: AbortSignal.timeout(patience),
+  });
+  const said = answer.status === 204 ? null : await answer.json().catch(() => null);
+  if (!answer.ok) throw new Refused(answer.status, said?.error ?? null);
+  return said;
+}
+
+const at = (name) => `/queries/${encodeURIComponent(name)}`;
+
+export const queries = () => call("GET", "/queries", undefined, 10000);
+export const progress = () => call("GET", "/progress", undefined, 10000);
+export const catalogue = () => call("GET", "/catalogue");
+export const register = (name, text) => call("POST", "/queries", { name, text });
+export const explain = (text) => call("POST", "/explain", { text });
+export const remove = (name) => call("DELETE", at(name));
+export const pause = (name) => call("POST", `${at(name)}/pause`, {});
+export const resume = (name) => call("POST", `${at(name)}/resume`, {});
+export const results = (name) => call("GET", `${at(name)}/results?limit=100`);
+export const view = (name) => call("GET", `/views/${encodeURIComponent(name)}`);

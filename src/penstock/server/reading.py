@@ -1,0 +1,197 @@
+"""A query's own results: the group's committed batches, seen through its filter and select list.
+
+An offset is a batch and a row of the query's own rows in it. What lies behind one never changes, so an offset that a
+client remembers leads to the same rows after any crash of either side.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import decimal
+import math
+import re
+import threading
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from penstock.errors import BadOption, ResultsGone
+from penstock.server.books import Entry
+from penstock.server.committed import Committed
+from penstock.sql.answers import Answer, answer_of
+from penstock.sql.parse import Query
+
+
+class Offset(NamedTuple):
+    """The place before a row."""
+
+    batch: int
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.batch}-{self.row}"
+
+    @classmethod
+    def of(cls, text: str) -> Offset:
+        """As `str` writes it.
+
+        >>> Offset.of("12-5")
+        Offset(batch=12, row=5)
+        """
+        found = re.fullmatch(r"(\d{1,15})-(\d{1,15})", text)
+        if found is None:
+            raise BadOption(f"{text[:40]!r} is no offset.", do='Give one that the server gave: "12-5".')
+        return cls(int(found[1]), int(found[2]))
+
+
+class Reader(Protocol):
+    """What a query makes of a batch of its group's results."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The query's columns."""
+
+    def rows(self, batch: int, results: pa.Table) -> pa.Table:
+        """Its rows of a batch, in an order that does not change."""
+
+
+@dataclass(frozen=True)
+class Everything:
+    """All rows and columns of the group: the query is alone in it."""
+
+    schema: pa.Schema
+
+    def rows(self, batch: int, results: pa.Table) -> pa.Table:
+        """As they are."""
+        return results
+
+
+@dataclass(frozen=True)
+class AnswerReader:
+    """The filter and select list of a query as text."""
+
+    answer: Answer
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The select list."""
+        return self.answer.schema
+
+    def rows(self, batch: int, results: pa.Table) -> pa.Table:
+        """Its rows."""
+        parts = [self.answer(part) for part in results.to_batches()]
+        return pa.Table.from_batches(parts, schema=self.schema)
+
+
+class RangeReader:
+    """The answers of an aggregate over a range, which follow from all messages since the group began.
+
+    A query that came later begins with the answer of that moment: one row, in the batch `since`.
+    """
+
+    def __init__(self, query: Query, entry: Entry, committed: Committed) -> None:
+        self._query = query
+        self._entry = entry
+        self._committed = committed
+        self.schema = query.schema
+        self._answer, self._done = answer_of(query), -1
+        self._lock = threading.Lock()
+
+    def rows(self, batch: int, results: pa.Table) -> pa.Table:
+        """The changes of a batch; of the first of a query that came later, the last of them."""
+        with self._lock:
+            found = self._until(batch, results)
+        if batch == self._entry.since and self._entry.begins_with_answer:
+            return found.slice(found.num_rows - 1)
+        return found
+
+    def _until(self, batch: int, results: pa.Table) -> pa.Table:
+        if batch <= self._done:
+            self._answer, self._done = answer_of(self._query), -1
+        begins = batch == self._entry.since and self._entry.begins_with_answer
+        parts: list[pa.Table] = []
+        before = self._committed.following(self._done + 1)
+        while before is not None and before < batch:
+            made = self._of(self._committed.read(before))
+            # Only the last is wanted, and it may be in any batch before.
+            parts = [made] if begins and made.num_rows else parts
+            before = self._committed.following(before + 1)
+        self._done = batch
+        return pa.concat_tables([self.schema.empty_table(), *parts, self._of(results)])
+
+    def _of(self, messages: pa.Table) -> pa.Table:
+        return pa.Table.from_batches([self._answer(part) for part in messages.to_batches()], schema=self.schema)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some rows, the offset behind them, and whether more are there already."""
+
+    rows: pa.Table
+    next: Offset
+    more: bool
+
+
+def read_page(
+    committed: Committed, reader: Reader, after: Offset | None, limit: int, since: int, until: int | None
+) -> Page:
+    """At most `limit` rows from an offset on, of batches from `since` and up to `until`."""
+    first = max(since, committed.first)
+    if after is not None and since <= after.batch < committed.first:
+        raise ResultsGone(
+            f"Results before batch {committed.first} are no longer kept; batch {after.batch} was asked for.",
+            do=f"Go on from {Offset(first, 0)}; what lies between is lost to this reader.",
+        )
+    at = max(after or Offset(first, 0), Offset(first, 0))
+    end = committed.last if until is None else min(until, committed.last)
+    parts: list[pa.Table] = []
+    left = limit
+    while left > 0:
+        batch = committed.following(at.batch)
+        if batch is None or batch > end:
+            at = max(at, Offset(end + 1, 0)) if at.batch <= end else at
+            break
+        at = at if batch == at.batch else Offset(batch, 0)
+        mine = reader.rows(batch, committed.read(batch))
+        taken = mine.slice(at.row, left)
+        left -= taken.num_rows
+        parts.append(taken)
+        row = at.row + taken.num_rows
+        at = Offset(batch + 1, 0) if row >= mine.num_rows else Offset(batch, row)
+    following = committed.following(at.batch)
+    more = following is not None and following <= end
+    return Page(pa.concat_tables([reader.schema.empty_table(), *parts]), at, more)
+
+
+def as_json(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows as JSON has them: times as ISO 8601, decimals and numbers that are none as text, bytes as base64."""
+    names = rows.column_names
+    columns = [_plain(column) for column in rows.columns]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)] if names else []
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    kind, values = column.type, list(column.to_pylist())
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind):
+        return values
+    return [_value(value) for value in values]
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, float):
+        return (
+            value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        )
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal | dt.timedelta):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [_value(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _value(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,128 @@
+"""The views of a server: opened by the keeper, read by callers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import BadOption, UnknownQuery
+from penstock.operators.view import View
+from penstock.plan.pipeline.csv_tables import table_path
+from penstock.plan.pipeline.spec import Pipeline
+from penstock.plan.units import format_duration
+from penstock.plan.view import Changing
+from penstock.server.reading import as_json
+from penstock.spark.failures import cause
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("penstock.server")
+
+
+class Views:
+    """All open views, by name. Each is opened once; one that cannot be opened is tried again when it is registered."""
+
+    def __init__(self, pipeline: Pipeline, spark: SparkSession) -> None:
+        self._pipeline = pipeline
+        self._spark = spark
+        self._open: dict[str, View] = {}
+        self._faults: dict[str, BaseException] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, wanted: Mapping[str, Any]) -> None:
+        """Open what is wanted, and close the rest."""
+        for name in [name for name in self._open if name not in wanted]:
+            with self._lock:
+                view = self._open.pop(name)
+            _close(view)
+        for name in [name for name in self._faults if name not in wanted]:
+            del self._faults[name]
+        for name, made in wanted.items():
+            if name not in self._open and name not in self._faults:
+                try:
+                    opened = self._opened(name, made.query.shape)
+                except Exception as fault:
+                    self._faults[name] = cause(fault)
+                    continue
+                with self._lock:
+                    self._open[name] = opened
+
+    def _opened(self, name: str, shape: Any) -> View:
+        tables: dict[str, Any] = {}
+        for each in shape.tables:
+            table = self._pipeline.tables[each]
+            changes = str(table.changes) if table.changes is not None else None
+            base = str(table_path(table, self._pipeline.folder))
+            tables[each] = Changing(base, changes=changes, key=table.key, order=table.order)
+        place = self._pipeline.folder / "views" / name
+        view = View(
+            shape.select,
+            tables=tables,
+            at=place,
+            answer_within=format_duration(shape.answer_within),
+            spark=self._spark,
+        )
+        return view.start()
+
+    def is_open(self, name: str) -> bool:
+        """Whether it can be read."""
+        return name in self._open
+
+    def fault(self, name: str) -> BaseException | None:
+        """Why it cannot be."""
+        return self._faults.get(name)
+
+    def read(self, name: str, max_staleness: str | None, limit: int) -> dict[str, Any]:
+        """The answer, fresh, or as old as `max_staleness` allows."""
+        with self._lock:
+            view = self._open.get(name)
+        if view is None:
+            if name in self._faults:
+                raise self._faults[name]
+            raise UnknownQuery(f"View {name!r} is not open yet.", do="Ask again in a moment.")
+        answer = view.read(max_staleness=max_staleness)
+        rows = answer.to_arrow()
+        if rows.num_rows > limit:
+            raise BadOption(
+                f"The view has {rows.num_rows:,} rows; an answer has at most {limit:,}.",
+                do="Choose fewer in the view itself, or read its files.",
+            )
+        return {
+            "rows": as_json(rows),
+            "version": answer.version,
+            "fresh": answer.fresh,
+            "as_of": answer.as_of.isoformat(),
+            "missing": dict(answer.missing),
+            "seconds": answer.took,
+        }
+
+    def progress(self) -> list[dict[str, Any]]:
+        """How the open views are doing."""
+        with self._lock:
+            opened = dict(self._open)
+        return [{"name": name, **_told(view)} for name, view in opened.items()]
+
+    def close(self) -> None:
+        """Close all."""
+        with self._lock:
+            opened, self._open = self._open, {}
+        for view in opened.values():
+            _close(view)
+
+
+def _told(view: View) -> dict[str, Any]:
+    said = asdict(view.progress())
+    said["costs"] = {name: {"setup": setup, "each": each} for name, (setup, each) in said["costs"].items()}
+    return said
+
+
+def _close(view: View) -> None:
+    try:
+        view.close()
+    except Exception as fault:
+        log.warning("a view was closed after it had failed: %s", fault)

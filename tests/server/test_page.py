@@ -1,0 +1,157 @@
+"""The dashboard in a real browser, over the real server: load, register a query, see it move, remove it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.server.app import make_app
+from penstock.server.auth import open_token
+from penstock.server.limits import Limits
+from penstock.server.serving import Serving
+from tests.server.conftest import Shop, eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+QUERY = "SELECT o.order_id, p.name FROM orders o, products p WHERE o.product_id = p.product_id MEMORY 16 MB"
+FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --window-size=1280,1600"
+)
+
+
+class Browser:
+    """Chromium, as a person uses it: by what is written and by the keyboard."""
+
+    def __init__(self, profile: Path) -> None:
+        from selenium import webdriver
+
+        options = webdriver.ChromeOptions()
+        options.binary_location = shutil.which("chromium") or ""
+        for flag in (*FLAGS.split(), f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+
+    def one(self, css: str) -> Any:
+        return self.driver.find_element("css selector", css)
+
+    def text(self, css: str) -> str:
+        """What can be read there; nothing if it is not there, or is being drawn anew."""
+        return str(self.driver.execute_script("return document.querySelector(arguments[0])?.innerText ?? ''", css))
+
+    def sees(self, css: str, words: str) -> None:
+        eventually(lambda: words in self.text(css), 60)
+
+    def type(self, words: str) -> None:
+        self.driver.switch_to.active_element.send_keys(words)
+
+    def complaints(self) -> list[str]:
+        """What the browser says of scripts that failed and of what the policy refused."""
+        return [said["message"] for said in self.driver.get_log("browser") if "favicon" not in said["message"]]
+
+
+@pytest.fixture
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.driver.quit()
+
+
+@pytest.fixture
+def served(shop: Shop, engines: Callable[..., Any]) -> Iterator[tuple[str, str]]:
+    """The address of a server, and its token."""
+    shop.add("orders")
+    token, secret = open_token(shop.base)
+    limits = Limits()
+    hosts: set[str] = set()  # known when the port is
+    app = make_app(engines(shop), token, hosts, limits)  # type: ignore[arg-type]
+    serving = Serving(app, "127.0.0.1", 0, limits)
+    hosts.add(f"127.0.0.1:{serving.port}")
+    serving.start()
+    yield f"http://127.0.0.1:{serving.port}/", secret or ""
+    serving.stop()
+
+
+def test_a_query_from_its_first_letter_to_its_end(served, shop, browser):
+    from selenium.webdriver.common.keys import Keys
+
+    address, secret = served
+    browser.driver.get(address)
+    browser.sees("#door", "Token")
+    browser.type("another token" + Keys.ENTER)
+    browser.sees("#door-fault", "no token, or not the right one")
+    browser.complaints()  # of the answer 401
+    browser.type(Keys.CONTROL + "a")
+    browser.type(secret + Keys.ENTER)
+    browser.sees("#link", "live")
+    browser.sees("#no-queries", "Nothing is registered")
+    browser.sees("#catalogue", "product_id")
+    assert secret not in browser.driver.page_source
+
+    # All by keyboard: the first button, then the form.
+    browser.one("#add").send_keys(Keys.ENTER)
+    browser.type("priced" + Keys.TAB)
+    browser.type("SELECT nothing FROM orders" + Keys.TAB + Keys.ENTER)
+    browser.sees("#adding-fault", "nothing")
+    browser.complaints()  # of the answer 400
+    browser.one("#text").clear()
+    browser.one("#text").send_keys(QUERY)
+    browser.one("#explain").send_keys(Keys.ENTER)
+    browser.sees("#explained", "Shares with no other query")
+    browser.one("#adding-form button[value=register]").send_keys(Keys.ENTER)
+
+    browser.sees('[data-query="priced"] .state', "running")
+    browser.sees('[data-query="priced"] .facts', "since the start")
+    browser.sees("[data-group]", "kernel of slot 0")
+    before = eventually(lambda: _rows(browser), 60)
+    shop.add("orders", 60)
+    eventually(lambda: _rows(browser) > before, 60)
+    browser.sees("[data-group] .panels", "MB of 16 MB")
+    labels = browser.driver.execute_script(
+        "return [...document.querySelectorAll('[data-group] svg')].map(one => one.getAttribute('aria-label'))"
+    )
+    assert any(label.startswith("Rows flow from orders") for label in labels)
+    assert any(label.startswith("Memory: now") and "the limit is 16 MB" in label for label in labels)
+
+    browser.one('[data-query="priced"] [aria-label="Results of priced"]').send_keys(Keys.ENTER)
+    browser.sees("#reading-rows", "order_id")
+    browser.type(Keys.ESCAPE)
+    browser.one('[data-query="priced"] [aria-label="Pause priced"]').send_keys(Keys.ENTER)
+    browser.sees('[data-query="priced"] .state', "paused")
+
+    # Asked first; who only presses Enter keeps it.
+    browser.one('[data-query="priced"] [aria-label="Remove priced"]').send_keys(Keys.ENTER)
+    browser.type(Keys.ENTER)
+    assert browser.text('[data-query="priced"]')
+    browser.one('[data-query="priced"] [aria-label="Remove priced"]').send_keys(Keys.ENTER)
+    browser.one("#asking-form button[value=yes]").send_keys(Keys.ENTER)
+    browser.sees("#no-queries", "Nothing is registered")
+    eventually(lambda: not browser.text("[data-group]"), 60)
+    assert browser.complaints() == []
+
+    # This tab knows the token, another does not.
+    browser.driver.refresh()
+    browser.sees("#link", "live")
+    browser.one("#leave").send_keys(Keys.ENTER)
+    browser.sees("#door", "Token")
+    assert browser.driver.execute_script("return sessionStorage.length") == 0
+
+
+def _rows(browser: Browser) -> int:
+    """The results of the query that stand on the page."""
+    words = browser.text('[data-query="priced"] .facts').split()
+    return int(words[words.index("since") - 1].replace(",", "")) if "since" in words else 0
+
+
+def test_the_page_has_no_markup_from_data_and_nothing_from_elsewhere():
+    folder = Path(make_app.__code__.co_filename).parent / "page"
+    for file in folder.iterdir():
+        text = file.read_text()
+        for word in ("innerHTML", "insertAdjacentHTML", "document.write", "eval(", "style=", "onclick=", "http://"):
+            assert word not in text.replace("http://www.w3.org", ""), f"{file.name}: {word}"
+        assert "https://" not in text
