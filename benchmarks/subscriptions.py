@@ -142,17 +142,19 @@ class Work:
         kernel.changes()
         return pa.Table.from_batches(emitted)
 
-    def steps(self, kernel: RangeSubscriptions, count: int, batches: int) -> Iterator[tuple[float, pa.Table]]:
-        """Seconds and messages of steps, each with what a host stores after it."""
+    def steps(
+        self, kernel: RangeSubscriptions, count: int, batches: int, warm: int = 1
+    ) -> Iterator[tuple[float, pa.Table]]:
+        """Seconds and messages of steps, each with what a host stores after it, without the first `warm` ones."""
         from penstock.kernels.contract import RESULTS, Batch, Portion
 
-        for number in range(1, batches + 2):
+        for number in range(1, batches + warm + 1):
             (rows,) = self.updates(number, count).combine_chunks().to_batches()
             began = time.process_time()
             emitted = [e.rows for e in kernel.step(Batch([Portion(0, rows)]), 0) if e.channel == RESULTS]
             kernel.changes()
             kernel.head()
-            if number > 1:
+            if number > warm:
                 yield time.process_time() - began, pa.Table.from_batches(emitted)
 
     def scn(self, turn: Turn) -> Sequence[Sample]:

@@ -91,7 +91,7 @@ class _Office:
         await self.publisher.publish(-1, self.work.fill(kernel))
         await self._everybody()
         samples, bytes_before = [], self.publisher.sent
-        for number, (seconds, messages) in enumerate(self.work.steps(kernel, UPDATES, batches)):
+        for number, (seconds, messages) in enumerate(self.work.steps(kernel, UPDATES, batches, warm=0)):
             began, before = time.perf_counter(), sum(gateway.desk.pushed for gateway in self.gateways)
             self.last_told = began
             self.sent |= dict.fromkeys(messages.column("seq").to_pylist(), began - seconds)

@@ -4,7 +4,7 @@ The routing is that of `penstock.broker`: a message touches cells, and goes towa
 in one of them; beside it, that of a network that knows every subscription. A gateway forwards to those of its children
 below which someone is interested. What the chapter takes
 from another paper is chosen here and said: the graph grows by preferential attachment (two links a node), each gateway
-hangs below the nearest one that is closer to the server and has fewer than five children, and subscribers choose their
+hangs below the nearest one that is closer to the server and has fewer than ten children, and subscribers choose their
 gateway by interest: those with near ranges share one.
 """
 
@@ -21,8 +21,8 @@ from scipy.sparse.csgraph import dijkstra
 from penstock.broker.cells import CellMap, adapt
 
 I64 = npt.NDArray[np.int64]
-#: Children of a gateway in the overlay, at the most. With 10 of them 12 messages left the busiest node of Figure 5.10.
-FAN_OUT = 5
+#: Children of a gateway in the overlay, at the most: the most messages that the chapter saw leave a node.
+FAN_OUT = 10
 
 
 def power_law(nodes: int, seed: int) -> I64:

@@ -120,7 +120,8 @@ def claims_rows(costs: Sequence[Cost]) -> Sequence[Claim]:
             f"S-CN: time for {times:.0f} times the rows",
             "+20%",
             f"{growth - 1:+.0%} ({first.scn_us:.1f} to {last.scn_us:.1f} µs)",
-            growth < 1.5,
+            # A quarter of the chapter's growth more: what two runs on one machine differ by.
+            growth < 1.25,
         ),
         Claim(
             "figure5.6",
@@ -134,21 +135,22 @@ def claims_rows(costs: Sequence[Cost]) -> Sequence[Claim]:
             f"S-UN against S-CN at {first.rows:,} rows",
             "3.5 times",
             f"{first.sun_us / first.scn_us:.1f} times",
-            first.sun_us / first.scn_us > 2.5,
+            first.sun_us / first.scn_us > 2.8,
         ),
         Claim(
             "table5.2",
             "messages an update leave S-CN's server",
             "2.10 to 2.22",
             f"{first.scn_messages:.2f} to {last.scn_messages:.2f}",
-            all(1.8 < c.scn_messages < 2.5 for c in costs),
+            # The step of the walk is not in the chapter, and this number hangs on it: short steps bare fewer rows.
+            all(1.9 < c.scn_messages < 2.4 for c in costs),
         ),
         Claim(
             "table5.2",
             "messages an update leave S-UN's server",
             "726 to 654, falling",
             f"{first.sun_messages:.0f} to {last.sun_messages:.0f}",
-            first.sun_messages > 100 * first.scn_messages,
+            first.sun_messages > 250 * first.scn_messages and last.sun_messages < first.sun_messages,
         ),
     ]
 
@@ -165,14 +167,14 @@ def claims_subscriptions(costs: Sequence[Cost]) -> Sequence[Claim]:
             f"S-CN: time for {times:.0f} times the subscriptions",
             "the same",
             f"{scn.min():.1f}–{scn.max():.1f} µs, last : first {scn[-1] / scn[0]:.2f}",
-            bool(scn[-1] / scn[0] < 1.3),
+            bool(scn[-1] / scn[0] < 1.15),
         ),
         Claim(
             "figure5.7",
             f"S-UN: time for {times:.0f} times the subscriptions",
             "linear",
             f"{last.sun_us / first.sun_us:.1f} times ({first.sun_us:.1f} to {last.sun_us:.1f} µs)",
-            last.sun_us / first.sun_us > times / 4,
+            last.sun_us / first.sun_us > times / 2,
         ),
         Claim(
             "table5.3",
@@ -220,8 +222,8 @@ def _plot(costs: Sequence[Cost], sizes: list[int], label: str, title: str, path:
     canvas.savefig(path, dpi=110)
 
 
-def run_mar(quick: bool, say: Say) -> list[tuple[int, float]]:
-    """Microseconds for Mar, by the size of the table."""
+def run_mar(quick: bool, say: Say) -> list[tuple[int, float, int]]:
+    """Microseconds for Mar and levels of the tree, by the size of the table."""
     from penstock.kernels.subscriptions.a2btree import A2BTree
 
     setting, asked, found = (QUICK if quick else Setting()), 50_000, []
@@ -235,7 +237,7 @@ def run_mar(quick: bool, say: Say) -> list[tuple[int, float]]:
         _ask(tree.nodes, questions[:10])
         began = time.process_time()
         _ask(tree.nodes, questions)
-        found.append((rows, (time.process_time() - began) / asked * 1e6))
+        found.append((rows, (time.process_time() - began) / asked * 1e6, tree.levels))
     return found
 
 
@@ -245,26 +247,34 @@ def _ask(nodes: object, questions: I64) -> int:
     return int(ask(nodes, questions))
 
 
-def claims_mar(found: Sequence[tuple[int, float]]) -> Sequence[Claim]:
+def claims_mar(found: Sequence[tuple[int, float, int]]) -> Sequence[Claim]:
     """§5.3.1: logarithmic."""
-    (small, first), (large, last) = found[0], found[-1]
+    (small, first, few), (large, last, many) = found[0], found[-1]
+    log = float(np.log(large) / np.log(small))
     return [
         Claim(
             "mar",
-            f"Mar in O(log N): time from {small:,} to {large:,} rows",
-            f"{np.log(large) / np.log(small):.1f} times by the logarithm",
+            f"Mar in O(log N): nodes on a way down from {small:,} to {large:,} rows (a search looks at two a level)",
+            f"{log:.1f} times by the logarithm",
+            f"{many / few:.1f} times ({few} to {many})",
+            many / few <= log,
+        ),
+        Claim(
+            "mar",
+            f"Mar in O(log N): processor time from {small:,} to {large:,} rows",
+            f"{log:.1f} times by the logarithm",
             f"{last / first:.1f} times ({first:.2f} to {last:.2f} µs), rows {large / small:,.0f} times",
-            # Trees that outgrow the processor's cache wait for memory at every level.
-            bool(last / first < 6 * np.log(large) / np.log(small)),
-        )
+            # Not so where a tree outgrows the processor's cache and waits for memory at every level.
+            last / first <= 1.25 * log,
+        ),
     ]
 
 
-def plot_mar(found: Sequence[tuple[int, float]], path: Path) -> None:
+def plot_mar(found: Sequence[tuple[int, float, int]], path: Path) -> None:
     """A straight line over a logarithmic axis."""
     canvas = Canvas(figsize=(5, 3.8), layout="constrained")
     panel = canvas.subplots()
-    panel.plot([rows for rows, _ in found], [us for _, us in found], "o-")
+    panel.plot([rows for rows, _, _ in found], [us for _, us, _ in found], "o-")
     panel.set(xscale="log", xlabel="rows of the table", ylabel="µs for one Mar", ylim=(0, None))
     panel.spines[["top", "right"]].set_visible(False)
     canvas.suptitle("Mar by the A2B-tree: 003, §5.3.1", fontsize=11)

@@ -1,9 +1,10 @@
 """The chapter's workload (Table 5.1): rows that walk at random, with spikes; subscriptions that crowd in the middle.
 
-The chapter does not say how long a step of the walk is, only that it depends on the current value. Here a step leads up
-or down to any place of the domain with equal chance; of the lengths that were tried it is the one with which S-CN says
-the chapter's 2.1 messages an update. Normal distributions are given by their standard deviation; lengths of ranges
-below zero are taken without the sign.
+The chapter does not say how long a step of the walk is, only that it "depends merely on its current value". Here it is
+up to a tenth of the value, up or down with equal chance, back from the ends of the domain: a length that was set before
+anything was measured with it. The number of messages an update hangs on it, so what the chapter counts (2.1) need not
+come out. Normal distributions are given by their standard deviation; lengths of ranges below zero are taken without the
+sign.
 """
 
 from __future__ import annotations
@@ -56,11 +57,15 @@ class Subscriptions:
 
 @dataclass(frozen=True)
 class Walk:
-    """A table and its updates. `ignorable` is the share of updates of rows that lie above another one at their x."""
+    """A table and its updates. `ignorable` is the share of updates of rows that lie above another one at their x.
+
+    `spikes` is the share of events that begin a spike (Table 5.1: 0.5%), `step` the longest step as a share of a value.
+    """
 
     rows: int
     events: int
     spikes: float = 0.005
+    step: float = 0.1
     ignorable: float = 0.0
     seed: int = 0
 
@@ -83,7 +88,7 @@ class Walk:
         # Of a spike the way down counts; the way back is an event that follows it.
         spike = rng.random(self.events) < self.spikes
         quiet = rng.random(self.events) < self.ignorable
-        place = rng.integers(1, DOMAIN, self.events)
+        step = rng.uniform(-self.step, self.step, self.events)
         draw = rng.random(self.events)
         number = 0
         while number < self.events:
@@ -94,7 +99,10 @@ class Walk:
                 events[number + 1, 2:] = x[who], 0, x[who], old
                 number += 2
                 continue
-            y[who] = place[number] + (DOMAIN if quiet[number] else 0)
+            low, high = (DOMAIN, 2 * DOMAIN) if quiet[number] else (1, DOMAIN)
+            # A step of less than a unit is one of a unit; both ends throw it back.
+            moved = old + int(np.copysign(max(1.0, abs(step[number] * old)), step[number]))
+            y[who] = moved if low <= moved <= high else 2 * old - moved
             events[number, 2:] = x[who], old, x[who], y[who]
             number += 1
         return events

@@ -19,10 +19,19 @@ def spikes() -> list[traffic.Point]:
     return [world.play(share, *Walk(SMALL.rows, SMALL.events, spikes=share).draw()) for share in (0.0, 0.02)]
 
 
-def test_about_two_messages_an_update_whatever_the_size():
+def test_few_messages_an_update_whatever_the_size():
     for rows in (1_000, 20_000):
         table, events = Walk(rows, 4_000).draw()
-        assert 1.8 < len(messages_of(engine_of(table), events)) / 4_000 < 2.4
+        assert 1.0 <= len(messages_of(engine_of(table), events)) / 4_000 < 1.5
+
+
+def test_a_walk_stays_in_its_domain_and_moves_by_a_tenth_at_most():
+    _, events = Walk(50, 3_000, ignorable=0.3).draw()
+    old, new = events[:, 3], events[:, 5]
+    walked = (old > 0) & (new > 0)
+    assert new.min() >= 0
+    assert new.max() <= 20_000_000
+    assert (abs(new - old)[walked] <= np.maximum(1, 0.1 * old[walked])).all()
 
 
 def test_messages_of_the_server_do_not_depend_on_who_subscribes(tmp_path):
@@ -32,7 +41,8 @@ def test_messages_of_the_server_do_not_depend_on_who_subscribes(tmp_path):
     assert claims["messages an update leave S-UN's server"].holds
     server_time.plot_subscriptions(costs, tmp_path / "a.png")
     assert len(server_time.claims_rows(costs)) == 5
-    server_time.plot_mar([(1_000, 1.0), (10_000, 1.2)], tmp_path / "b.png")
+    server_time.plot_mar([(1_000, 1.0, 3), (10_000, 1.2, 4)], tmp_path / "b.png")
+    assert [claim.holds for claim in server_time.claims_mar([(1_000, 1.0, 3), (10_000, 2.0, 4)])] == [True, False]
     assert (tmp_path / "a.png").exists()
     assert (tmp_path / "b.png").exists()
 

@@ -466,6 +466,11 @@ class A2BTree:
     def __len__(self) -> int:
         return int(self.nodes.meta[_ENTRIES])
 
+    @property
+    def levels(self) -> int:
+        """Nodes on a way down."""
+        return int(self.nodes.meta[_HEIGHT]) + 1
+
     def grow(self) -> int:
         """Make room for an insertion; the bytes held while growing."""
         before = self.nbytes
