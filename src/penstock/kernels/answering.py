@@ -32,6 +32,8 @@ class Answers(Protocol):
 class Answering(Kernel):
     """Another kernel, whose results leave by one channel for each query, as that query wants them.
 
+    `reads` says which channel of the inner kernel a query's answer is made of, where it is not `results`.
+
     Guarantees
         What a channel has is what its query makes of every row of results, in their order: selections stand above the
         join, so that all queries share it (Hammad et al., "Scheduling for Shared Window Joins over Data Streams",
@@ -53,10 +55,14 @@ class Answering(Kernel):
     {'n': [2, 3]}
     """
 
-    def __init__(self, inner: Kernel, answers: Mapping[str, Answers]) -> None:
+    def __init__(self, inner: Kernel, answers: Mapping[str, Answers], reads: Mapping[str, str] | None = None) -> None:
         self.inner = inner
         self.answers = dict(answers)
-        own = {name: schema for name, schema in inner.channels.items() if name != RESULTS}
+        #: Which answers are made of the rows of each channel.
+        self._readers: dict[str, list[str]] = {}
+        for name in self.answers:
+            self._readers.setdefault((reads or {}).get(name, RESULTS), []).append(name)
+        own = {name: schema for name, schema in inner.channels.items() if name not in self._readers}
         self.channels: Mapping[str, pa.Schema] = {**{n: one.schema for n, one in self.answers.items()}, **own}
         self.reports = inner.reports
 
@@ -70,11 +76,11 @@ class Answering(Kernel):
 
     def _answered(self, emissions: Iterator[Emission]) -> Iterator[Emission]:
         for emission in emissions:
-            if emission.channel != RESULTS:
+            if emission.channel not in self._readers:
                 yield emission
                 continue
-            for name, answer in self.answers.items():
-                rows = answer(emission.rows)
+            for name in self._readers[emission.channel]:
+                rows = self.answers[name](emission.rows)
                 if rows.num_rows:
                     yield Emission(name, rows)
 

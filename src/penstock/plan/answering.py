@@ -25,6 +25,8 @@ class AnsweringPlan(Plan):
     answers: Mapping[str, Callable[[], Answers]] = field(repr=False)
     texts: str
     fixed: bool = False
+    #: Which channel of the operator each answer is made of, where it is not `results`.
+    reads: Mapping[str, str] = field(default_factory=dict)
     #: The inner plan's own terms, in one line.
     terms: str = field(init=False, repr=False)
 
@@ -62,12 +64,13 @@ class AnsweringPlan(Plan):
     @property
     def channels(self) -> Mapping[str, pa.Schema]:
         """One for each query, and the operator's others."""
-        own = {name: schema for name, schema in self.plan.channels.items() if name != RESULTS}
+        read = {self.reads.get(name, RESULTS) for name in self.answers}
+        own = {name: schema for name, schema in self.plan.channels.items() if name not in read}
         return {**{name: make().schema for name, make in self.answers.items()}, **own}
 
     def make(self, slot: int) -> Answering:
         """The kernel of a slot."""
-        return Answering(self.plan.make(slot), {name: make() for name, make in self.answers.items()})
+        return Answering(self.plan.make(slot), {n: make() for n, make in self.answers.items()}, self.reads)
 
     def identity(self) -> Mapping[str, str]:
         """The operator's; and the queries, where state depends on them."""

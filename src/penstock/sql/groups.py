@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.kernels.contract import RESULTS
 from penstock.kernels.window.windows import TimeWindow, Window
 from penstock.plan.units import format_duration
 from penstock.plan.views.expressions import Expression, columns_of
@@ -50,7 +51,12 @@ class Group:
     @property
     def operator(self) -> str:
         """What runs it."""
-        return self.shape.operator
+        return "join_shared" if self.shares_windows else self.shape.operator
+
+    @property
+    def shares_windows(self) -> bool:
+        """Whether its queries differ in their windows."""
+        return len(set(self.windows.values())) > 1
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -73,11 +79,6 @@ class Group:
         """The window of each query of a shared join."""
         return {name: query.shape.window for name, query in self.queries.items() if isinstance(query.shape, WindowJoin)}
 
-    @property
-    def widest(self) -> Window:
-        """The window that has all others in it: only windows in time are shared."""
-        return max(self.windows.values(), key=lambda window: window.span(0))
-
     def columns(self, side: int) -> tuple[str, ...]:
         """The columns of a source that the group looks at, in the source's order."""
         source = self.catalogue.source(self.sources[side])
@@ -89,17 +90,28 @@ class Group:
         names = tuple(name for name in source.schema.names if name in used)
         return names or source.schema.names[:1]
 
+    def channel(self, name: str) -> str:
+        """The channel of the group's flow that has a query's results: of a shared join, that of its window."""
+        return window_name(self.windows[name]) if self.shares_windows else RESULTS
+
     def answer(self, name: str) -> Answer:
-        """How a query's own rows come from the results of the group's flow."""
+        """How a query's own rows come from that channel."""
         query = self.queries[name]
-        if isinstance(query.shape, WindowJoin):
-            return Answer(query, within=query.shape.window.span(0) if query.shape.shares_windows else None)
         return answer_of(query, self.ids[name] if isinstance(query.shape, BandJoin | SelectJoin) else None)
 
     def describe(self) -> str:
         """For people, in one line."""
         count = len(self.queries)
         return f"{self.operator} for {count} quer{'y' if count == 1 else 'ies'}: {self.shape.describe()}"
+
+
+def window_name(window: Window) -> str:
+    """What a window is called in a shared join: queries with the same window are one there.
+
+    >>> window_name(TimeWindow(60_000_000, 60_000_000))
+    'within_60000000_us'
+    """
+    return f"within_{window.span(0)}_us"
 
 
 def group(queries: Mapping[str, Query]) -> list[Group]:

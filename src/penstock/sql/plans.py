@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.errors import PlanError
 from penstock.kernels.subscriptions.range_kernel import Columns
 from penstock.plan.base import Plan
+from penstock.plan.join_shared import JoinSharedPlan
 from penstock.plan.join_streams import JoinStreamsPlan
 from penstock.plan.passthrough import PassThroughPlan
 from penstock.plan.standing_queries import StandingQueriesPlan, band_join, select_join
@@ -20,7 +21,7 @@ from penstock.plan.units import format_duration
 from penstock.plan.view import TableSpec, ViewPlan, plain
 from penstock.plan.views.expressions import Column, Expression
 from penstock.sql.catalogue import Function, Relation
-from penstock.sql.groups import Group
+from penstock.sql.groups import Group, window_name
 from penstock.sql.rows import evaluate, functions_of
 from penstock.sql.shapes import (
     PREFIX,
@@ -146,11 +147,22 @@ def _window_join(group: Group, schemas: list[pa.Schema], slots: int) -> Plan:
     assert isinstance(shape, WindowJoin)
     on = {PREFIX[0] + ours: PREFIX[1] + theirs for ours, theirs in shape.on} or {PREFIX[0] + EVERY: PREFIX[1] + EVERY}
     where = Pairs(shape.where, functions_of(group.catalogue)) if shape.where is not None else None
+    if group.shares_windows:
+        return JoinSharedPlan.checked(
+            schemas[0],
+            schemas[1],
+            on=on if shape.on else None,
+            windows={window_name(window): window for window in group.windows.values()},
+            memory=group.memory,
+            cores=slots,
+            where=where,
+            **_times(group),
+        )
     return JoinStreamsPlan.checked(
         schemas[0],
         schemas[1],
         on=on,
-        within=group.widest,
+        within=shape.window,
         memory=group.memory,
         cores=slots if shape.on else 1,
         policy=shape.shed or "exact",

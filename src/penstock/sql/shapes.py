@@ -129,7 +129,8 @@ class WindowJoin(_TwoStreams):
     """Two streams over a window. Queries that differ in their windows share one join.
 
     `shed` is the policy when memory is short, or None for an exact join; those that shed share only with the same
-    window, because what is kept depends on it. Without a key, `where` decides which rows are partners.
+    window, because what is kept depends on it, and so do those whose windows are counted in rows. Without a key,
+    `where` decides which rows are partners.
     """
 
     shed: str | None = None
@@ -141,14 +142,14 @@ class WindowJoin(_TwoStreams):
 
     @property
     def shares_windows(self) -> bool:
-        """Whether other windows can be answered by the same join: exact ones in time, by key."""
-        return self.shed is None and self.archive is None and bool(self.on) and self.window.timed
+        """Whether other windows can be answered by the same join: exact ones in time."""
+        return self.shed is None and self.archive is None and self.window.timed
 
     @property
     def group_key(self) -> Hashable:
         """The join; and where windows cannot be shared, all that decides its results."""
-        join = (self.kind, self.left, self.right, self.on)
-        return join if self.shares_windows else (*join, self.window, self.shed, self.archive, self.where)
+        join = (self.kind, self.left, self.right, self.on, self.where)
+        return join if self.shares_windows else (*join, self.window, self.shed, self.archive)
 
     def describe(self) -> str:
         """For people."""

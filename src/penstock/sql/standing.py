@@ -137,6 +137,7 @@ class Opened:
             {channel: partial(_made, group_, name) for name, channel in self.channels.items()},
             texts="; ".join(f"{name}: {' '.join(query.text.split())}" for name, query in group_.queries.items()),
             fixed=isinstance(group_.shape, BandJoin | SelectJoin | RangeAggregate),
+            reads={channel: group_.channel(name) for name, channel in self.channels.items()},
         )
         inputs = [named(frames[one.stream], one.columns, one.every) for one in inputs_of(group_)]
         self.flow: Flow = run(self.plan, inputs)
