@@ -184,10 +184,15 @@ def measurement(benchmark: dict[str, Any], settings: dict[str, Any], machine: di
 
 def verdict(claim: dict[str, Any]) -> str:
     """A goal as a row of its table."""
-    sign = "≤" if claim["unit"] == "s" else "≥"
-    goal = f"{sign} {quantity(claim['goal'], claim['unit'])}" if claim["goal"] is not None else ""
+    sign, unit = "≤" if claim["unit"] == "s" else "≥", claim["unit"]
+    goal = f"{sign} {amount(claim['goal'], unit)}" if claim["goal"] is not None else ""
     met = {True: "met", False: "**not met**", None: ""}[claim["met"]]
-    return f"| {cell(claim['text'])} | {quantity(claim['value'], claim['unit'])} | {goal} | {met} |"
+    return f"| {cell(claim['text'])} | {amount(claim['value'], unit)} | {goal} | {met} |"
+
+
+def amount(value: float, unit: str) -> str:
+    """A value with its unit; large ratios without an exponent."""
+    return f"{value:,.0f} ×" if unit == "×" and value >= 1000 else quantity(value, unit)
 
 
 def draw(benchmark: dict[str, Any], target: Path) -> None:
