@@ -43,10 +43,10 @@ MARKS = {True: "holds", False: "**does not hold**", None: ""}
 
 def main() -> None:
     """Write both pages anew."""
+    found = [family for family in best(collect(RESULTS), collect(RESULTS / "quick")) if family.outcomes]
     IMAGES.mkdir(parents=True, exist_ok=True)
     for old in IMAGES.glob("*.png"):
         old.unlink()
-    found = best(collect(RESULTS), collect(RESULTS / "quick"))
     (PAGES / "reproduce.md").write_text("\n".join(reproduced(found)) + "\n")
     (PAGES / "bench.md").write_text("\n".join(measured(newest(ROOT / "benchmarks" / "results"))) + "\n")
     print(f"docs/results: {in_short(tally(found))}")  # noqa: T201
@@ -57,19 +57,20 @@ def main() -> None:
 
 def best(full: Sequence[Family], quick: Sequence[Family]) -> list[Family]:
     """Of two folders of results, figure by figure, the one at full size if there is one; figures that never ran go."""
+    small = {(one.family, one.name): one for family in quick for one in family.outcomes}
     return [
         replace(
-            family, outcomes=[one for pair in zip(family.outcomes, other.outcomes, strict=True) for one in choose(pair)]
+            family,
+            outcomes=[best for one in family.outcomes for best in choose(one, small.get((one.family, one.name)))],
         )
-        for family, other in zip(full, quick, strict=True)
-        if not family.failure
+        for family in full
     ]
 
 
-def choose(pair: tuple[Outcome, Outcome]) -> Iterator[Outcome]:
+def choose(*both: Outcome | None) -> list[Outcome]:
     """The better of two outcomes, if either is one."""
-    ran = [one for one in pair if one.seconds is not None and not one.failure]
-    yield from sorted(ran, key=lambda one: bool(one.quick))[:1]
+    ran = [one for one in both if one is not None and one.seconds is not None and not one.failure]
+    return sorted(ran, key=lambda one: bool(one.quick))[:1]
 
 
 def reproduced(found: Sequence[Family]) -> Iterator[str]:
