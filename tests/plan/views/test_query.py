@@ -176,3 +176,16 @@ def test_unknown_names_come_with_the_nearest():
         analyse("SELECT s_nam FROM supplier", TABLES)
     with pytest.raises(UnknownColumn, match="s has no column 'n_name'"):
         analyse(f"SELECT s.n_name {SUPPLIERS}", TABLES)
+
+
+def test_not_like_is_not_like():
+    query = analyse("SELECT n_name FROM nation WHERE n_name NOT LIKE 'A%'", TABLES)
+    assert query.filters == (Call("not", (Call("like", (Column(0, "n_name"),), "A%"),)),)
+
+
+@pytest.mark.parametrize(
+    "item", ["n_nationkey BETWEEN SYMMETRIC 5 AND 1", "ROUND(n_nationkey, 1, 1) > 0", "FLOOR(n_nationkey, 2) > 0"]
+)
+def test_no_part_of_an_expression_is_passed_over(item):
+    with pytest.raises(NotMaintainable, match="is not read here"):
+        analyse(f"SELECT n_name FROM nation WHERE {item}", TABLES)

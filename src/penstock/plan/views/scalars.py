@@ -83,6 +83,10 @@ class Scalars:
         method = _METHODS.get(type(node))
         if method is None:
             raise _refusal(node)
+        further = {name for name, value in node.args.items() if value} - _PARTS - _FURTHER.get(type(node), set())
+        if further:
+            # A part that is not looked at would be a part that is not obeyed.
+            raise refuse(shown(node), f"{min(further).upper()} is not read here.", "Leave it out.")
         return method(self, node)
 
     # -- families ----------------------------------------------------------------------------------------------
@@ -195,7 +199,8 @@ class Scalars:
         pattern = node.expression
         if not (isinstance(pattern, exp.Literal) and pattern.is_string) or "\\" in pattern.this:
             raise refuse(shown(node), "LIKE is for a constant pattern without backslashes.")
-        return Call("like", (self._want(node.this, (kinds.TEXT,), node),), pattern.this), kinds.BOOLEAN
+        found = Call("like", (self._want(node.this, (kinds.TEXT,), node),), pattern.this)
+        return Call("not", (found,)) if node.args.get("negate") else found, kinds.BOOLEAN
 
     def _case(self, node: Node) -> Typed:
         if node.this is not None:
@@ -281,6 +286,22 @@ class Scalars:
             raise _mismatch(node, found[0], found[-1], "all values must be of one kind")
         return kind
 
+
+#: The parts that a node may have: those of all, and those of some.
+_PARTS = {"this", "expression", "expressions"}
+_FURTHER: dict[type, set[str]] = {
+    exp.Like: {"negate"},
+    exp.Between: {"low", "high"},
+    # A subquery is refused by `_in`, with what to do instead.
+    exp.In: {"query", "unnest", "field"},
+    exp.Case: {"ifs", "default"},
+    exp.Round: {"decimals"},
+    exp.Substring: {"start", "length"},
+    exp.Cast: {"to"},
+    exp.DPipe: {"safe"},
+    exp.Count: {"big_int"},
+    exp.Div: {"safe"},
+}
 
 #: The allow-list.
 _METHODS: dict[type, Callable[[Scalars, Node], Typed]] = {
