@@ -21,8 +21,6 @@ SUN = "S-UN over NATS: the server tells each subscriber"
 CN = "CN over NATS: gateways keep every value of every range"
 #: Updates in a batch, and gateways.
 UPDATES, _GATEWAYS = 20, 4
-#: Nothing was told for so many seconds: everybody was told.
-_QUIET = 0.1
 
 
 def turn(turn: Turn, work: Work, way: WayName, batches: int) -> Sequence[Sample]:
@@ -110,14 +108,21 @@ class _Office:
         return samples
 
     async def _everybody(self) -> int:
-        """Wait until nobody is told anything any more; how many changes were told so far."""
-        before, since = -1, time.perf_counter()
-        while time.perf_counter() - since < _QUIET:
-            now = sum(gateway.desk.pushed for gateway in self.gateways)
-            if now != before:
-                before, since = now, time.perf_counter()
-            await asyncio.sleep(0.005)
-        return before
+        """Wait until every gateway knows the last message of each of its cells; how many changes were told so far."""
+        while any(self._behind(gateway) for gateway in self.gateways):
+            await asyncio.sleep(0.002)
+        # Those who were told last have their turn.
+        await asyncio.sleep(0.01)
+        return sum(gateway.desk.pushed for gateway in self.gateways)
+
+    def _behind(self, gateway: Any) -> bool:
+        if self.way != "S-UN" and gateway.desk.cells.paths != self.publisher.cells.paths:
+            return True
+        for place, room in gateway.desk.rooms.items():
+            path = gateway._subject(place).split(".", 2)[2]
+            if room.last < self.publisher._last.get((place[0], path), -1):
+                return True
+        return False
 
     async def close(self) -> None:
         """Everybody leaves."""
