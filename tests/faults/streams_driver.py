@@ -1,6 +1,6 @@
 """One program that joins two streams under a tight budget, then finds what was missed; made to be killed.
 
-python streams_driver.py <folder with left/ and right/>
+python streams_driver.py <folder with left/ and right/> <policy>
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ def main() -> None:
         spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(base / side))
         for side, schema in zip(("left", "right"), schemas, strict=True)
     ]
-    flow = ps.join_streams(*frames, **JOIN, memory="256KB", policy="prob", archive=True)
+    flow = ps.join_streams(*frames, **JOIN, memory="256KB", policy=sys.argv[2], archive=True)
     places = {channel: str(base / channel) for channel in ("results", "late_left", "late_right", "set_aside")}
     places |= ps.archive(base / "archive")
-    flow.start(**places, checkpoint=str(base / "ck"), trigger={"availableNow": True}).wait()
+    running = flow.start(**places, checkpoint=str(base / "ck"), trigger={"availableNow": True})
+    print("started", flush=True)
+    running.wait()
     done = ps.catch_up_streams(spark, base / "archive", **JOIN, into=base / "found")
     print(f"caught up {done.results}", flush=True)
     spark.stop()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 
 import duckdb
@@ -25,13 +27,13 @@ def write(base, files=6, rows=200):
     """Two minutes of rows, out of order by up to three seconds."""
     rng = np.random.default_rng(7)
     (base / "tmp").mkdir()
-    for side, time, value in (("left", "lt", "v"), ("right", "rt", "w")):
+    for side, when, value in (("left", "lt", "v"), ("right", "rt", "w")):
         (base / side).mkdir()
         at = np.sort(rng.integers(0, 120_000_000, files * rows))
         at = at[np.argsort(at + rng.integers(0, 3_000_000, len(at)))]
         columns = {
             "k": rng.integers(0, 60, len(at)),
-            time: pa.array(1_700_000_000_000_000 + at).cast(pa.timestamp("us", "UTC")),
+            when: pa.array(1_700_000_000_000_000 + at).cast(pa.timestamp("us", "UTC")),
             value: np.arange(len(at)),
         }
         table = pa.table(columns | ({"pad": ["x" * 250] * len(at)} if side == "left" else {}))
@@ -41,14 +43,14 @@ def write(base, files=6, rows=200):
             os.utime(path, (1_700_000_000 + number,) * 2)
 
 
-def run(base, crash=""):
+def start(base, policy="prob", crash=""):
     number = len(list(base.glob("run-*.log")))
     log, crashes = base / f"run-{number}.log", base / f"crashes-{number}"
     environment = os.environ | {"PENSTOCK_CRASH": crash, "PENSTOCK_CRASH_LOG": str(crashes)}
     environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, str(DRIVER), str(base)],
+            [sys.executable, str(DRIVER), str(base), policy],
             stdout=out,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -56,9 +58,14 @@ def run(base, crash=""):
             start_new_session=True,
         )
     STARTED.append(Program(process, log, crashes))
-    STARTED[-1].wait()
-    assert crash.split(",") == (STARTED[-1].crashed or [""])
     return STARTED[-1]
+
+
+def run(base, policy="prob", crash=""):
+    program = start(base, policy, crash)
+    program.wait()
+    assert crash.split(",") == (program.crashed or [""])
+    return program
 
 
 def bag(*places):
@@ -66,14 +73,10 @@ def bag(*places):
         connection.execute("SET TimeZone = 'UTC'")
         files = [str(file) for place in places for file in place.glob("*.parquet")]
         found = connection.sql(f"SELECT {COLUMNS} FROM read_parquet({files})").fetchall() if files else []
-    from collections import Counter
-
     return Counter(found)
 
 
 def exact(base):
-    from collections import Counter
-
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         query = f"""SELECT {COLUMNS} FROM '{base}/left/*.parquet' JOIN '{base}/right/*.parquet' USING (k)
@@ -87,9 +90,30 @@ def test_killed_by_day_and_by_night(tmp_path):
     want = exact(base)
     # The driver when the sink has written and Spark has not; a worker while it stores state; the catch-up at its end.
     for crash in ("after-sink:3:driver", "between-chunks:9:worker,before-commit:20:driver"):
-        assert run(base, crash).code == -9
+        assert run(base, crash=crash).code == -9
         assert not bag(base / "results") - want
-    program = run(base)
+    finish(base, want)
+
+
+@pytest.mark.parametrize("policy", ["heeb", "life"])
+def test_killed_at_random_moments(tmp_path, policy):
+    seed = 40
+    rng = np.random.default_rng(seed)
+    write(tmp_path)
+    want = exact(tmp_path)
+    for _ in range(2):
+        program = start(tmp_path, policy)
+        program.wait_for(program.started)
+        delay = float(rng.uniform(0, 4))
+        print(f"seed {seed}: killed after {delay:.3f} s")
+        time.sleep(delay)
+        program.kill()
+        assert not bag(tmp_path / "results") - want
+    finish(tmp_path, want, policy)
+
+
+def finish(base, want, policy="prob"):
+    program = run(base, policy)
     assert program.code == 0, program.said
     live, found = bag(base / "results"), bag(base / "found")
     same_bag(live + found, want, "live and caught up")

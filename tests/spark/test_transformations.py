@@ -69,6 +69,40 @@ def test_deleted_rows_are_those_that_a_snapshot_lacks(desk: Desk):
     assert_same_rows(gone, want.cast(gone.schema))
 
 
+ALIKE = """
+    WITH pieces AS (
+        SELECT text, '  ' || lower(text) || ' ' AS padded,
+            list_distinct(list_transform(range(1, strlen(text) + 2), lambda i: substr(padded, i, 3))) AS p
+        FROM (SELECT name AS text FROM stream UNION SELECT alias FROM rows)
+    )
+    SELECT stream.*, rows.* FROM stream, rows, pieces a, pieces b
+    WHERE a.text = name AND b.text = alias
+    AND len(list_intersect(a.p, b.p)) >= 0.5 * len(list_distinct(list_concat(a.p, b.p)))
+"""
+
+
+def test_texts_that_are_alike(desk: Desk):
+    rng = np.random.default_rng(7)
+    syllables = np.array(["ma", "ri", "jo", "an", "pet", "er", "lou", "is", "hel", "ga"])
+    names = ["".join(syllables[rng.integers(0, 10, 4)]) for _ in range(150)]
+    rows = pa.table({"alias": [name.upper() for name in names], "person": np.arange(150)})
+    typed = [name[:at] + name[at + 1 :] for name, at in zip(names, rng.integers(0, 6, 150), strict=True)]
+    stream = pa.table({"id": np.arange(150), "name": typed})
+    table = desk.table(rows, key="alias", page=60)
+    flow = ps.join_table(
+        desk.stream(stream, files=2), table, on=ps.similar("name", at_least=0.5, candidates=150), memory="64MB"
+    )
+    flow.start(
+        results=str(desk.folder / "out"), set_aside=str(desk.folder / "aside"), checkpoint=str(desk.folder / "ck"),
+        trigger=FINITE,
+    ).wait()  # fmt: skip
+    out = ds.dataset(desk.folder / "out").to_table()
+    with duckdb.connect() as judge:
+        want = judge.sql(ALIKE).to_arrow_table()
+    assert 50 < want.num_rows < 2_000
+    assert_same_rows(out, want.select(out.schema.names).cast(out.schema))
+
+
 def test_bad_input_is_said_before_anything_runs(desk: Desk):
     frame = desk.stream(pa.table({"code": ["a"], "n": [1]}))
     table = desk.table(pa.table({"code": ["a"], "number": [1], "label": ["x"]}), key="code")
