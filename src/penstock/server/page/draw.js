@@ -79,17 +79,24 @@ export function flow(group) {
     pipe(140, y, 200, middle, moving);
     box("source", 4, y, 136, name);
   });
-  box("source", 200, middle, 110, `${count(group.rows_in)} rows`, "packed by slot");
+  box("source", 200, middle, 110, known(group.rows_in) ? `${count(group.rows_in)} rows` : "no rows yet", "packed by slot");
   slots.forEach((y, place) => {
     const last = place === shown - 1 && group.slots > shown;
     picture.append(s("rect", { class: "box slot", x: 370, y: y - 19, width: 160, height: 38, rx: 7 }));
     picture.append(s("rect", { class: "held", x: 372, y: y + 11, width: Math.max(0, Math.min(1, filled)) * 156, height: 6, rx: 2 }));
     picture.append(s("text", { x: 450, y: y + 1, "text-anchor": "middle" }, last ? `… ${group.slots} slots in all` : `kernel of slot ${place}`));
   });
-  box("sink", 600, middle - 23, 156, `${count(group.rows_out)} results`, group.recall === null || group.recall === undefined ? `${count(group.rows_waiting)} rows wait` : `recall ${(100 * group.recall).toFixed(0)}%`);
+  box("sink", 600, middle - 23, 156, `${count(group.rows_out ?? 0)} results`, besideResults(group));
   box(left > 0 ? "aside" : "source", 600, middle + 23, 156, `${count(left)} rows left aside`, "not among the results");
   return picture;
 }
+
+function besideResults(group) {
+  if (known(group.recall)) return `recall ${(100 * group.recall).toFixed(0)}%`;
+  return known(group.rows_waiting) ? `${count(group.rows_waiting)} rows wait` : "so far";
+}
+
+const known = (value) => value !== null && value !== undefined;
 
 function lately(group) {
   return group.history.slice(-3).reduce((sum, batch) => sum + (batch.rows_in ?? 0), 0);

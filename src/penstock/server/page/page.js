@@ -254,6 +254,7 @@ function showGroup(entry, group) {
   draw(entry.rate, `${count(rates(group).at(-1))} now`, plot(rates(group), { unit: count, label: "Rows a second" }));
   const held = history.map((batch) => batch.memory);
   const budget = group.memory.budget_bytes;
+  entry.memory.element.hidden = !budget && held.every((one) => one === null || one === undefined);
   draw(entry.memory, `${bytes(group.memory.held_bytes)} of ${bytes(budget)}`, plot(held, { unit: bytes, limit: budget, label: "Memory" }));
   draw(entry.time, `${seconds(time?.last)} now`, plot(history.map((batch) => batch.seconds), { unit: seconds, label: "Seconds of a micro-batch" }));
   const predicted = group.predicted?.step_seconds;
