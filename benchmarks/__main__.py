@@ -13,6 +13,7 @@ from rich.console import Console
 
 from benchmarks import (
     harness,
+    join_shared,
     join_streams,
     join_table,
     join_table_curves,
@@ -26,7 +27,7 @@ from benchmarks import (
     views,
 )
 
-ALL = (runtime, join_streams, join_table, join_table_curves, standing, subscriptions, views)
+ALL = (runtime, join_streams, join_shared, join_table, join_table_curves, standing, subscriptions, views)
 RESULTS = Path(__file__).resolve().parent / "results"
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 

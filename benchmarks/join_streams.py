@@ -70,13 +70,13 @@ def contestants(size: Size, counted: int) -> list[Contestant]:
         return lambda turn: _turn(turn, size, counted, make(size), whole if exact else None)
 
     return [
-        Contestant(SPARK, turns(_spark)),
+        Contestant(SPARK, turns(spark_join)),
         Contestant(EXACT, turns(lambda s: _penstock(s, "exact", s.memory))),
         Contestant(QUARTER, turns(lambda s: _penstock(s, "prob", s.memory // 4), exact=False)),
     ]
 
 
-def _sides(size: Size) -> tuple[DataFrame, DataFrame]:
+def sides(size: Size) -> tuple[DataFrame, DataFrame]:
     """Rows a microsecond apart; both sides draw from the same keys."""
     made = []
     for name, value, salt in (("lt", "v", 1), ("rt", "w", 2)):
@@ -86,9 +86,10 @@ def _sides(size: Size) -> tuple[DataFrame, DataFrame]:
     return made[0], made[1]
 
 
-def _spark(size: Size) -> DataFrame:
-    left, right = _sides(size)
-    width = f"make_dt_interval(0, 0, 0, {size.batch * size.window / 1e6})"
+def spark_join(size: Size, microseconds: int | None = None) -> DataFrame:
+    """Spark's own, over the whole window or a shorter one."""
+    left, right = sides(size)
+    width = f"make_dt_interval(0, 0, 0, {(microseconds or size.batch * size.window) / 1e6:.6f})"
     left = left.withWatermark("lt", "0 seconds").alias("l")
     right = right.withWatermark("rt", "0 seconds").alias("r")
     from pyspark.sql import functions as fn
@@ -100,7 +101,7 @@ def _spark(size: Size) -> DataFrame:
 def _penstock(size: Size, policy: str, memory: int) -> DataFrame:
     import penstock as ps
 
-    left, right = _sides(size)
+    left, right = sides(size)
     flow = ps.join_streams(
         left, right, on="k", within=f"{size.batch * size.window} us", time=("lt", "rt"), memory=memory, policy=policy
     )

@@ -141,7 +141,7 @@ def first_partner(store: Store, hashes: U64, before: I64, cursors: I64) -> None:
         cursors[i] = entry + store.offset if entry >= store.first else NOWHERE
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _next_level(levels: Levels, arrived: int) -> int:
     for level in levels.order:
         waiting = arrived if level == 0 else levels.done[level - 1]
@@ -150,7 +150,7 @@ def _next_level(levels: Levels, arrived: int) -> int:
     return -1
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _wanted(levels: Levels, seq: int, level: int) -> bool:
     """Whether a query of this level or a wider one wants the row."""
     for i in range(level, levels.windows.size):  # noqa: SIM110
@@ -159,7 +159,7 @@ def _wanted(levels: Levels, seq: int, level: int) -> bool:
     return False
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _release(tally: Tally, level: int, time: int, pairs: int) -> None:
     tally.pairs[level] += pairs
     tally.total[level] += float(time) * pairs
@@ -167,7 +167,7 @@ def _release(tally: Tally, level: int, time: int, pairs: int) -> None:
     tally.classes[level, class_of(time)] += pairs
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _finish(outers: Outers, levels: Levels, rule: Rule, tally: Tally, level: int) -> None:
     """The next row in line has scanned a level: what it, or its successor, has found may leave."""
     levels.done[level] += 1
