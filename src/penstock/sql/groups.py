@@ -26,7 +26,7 @@ from penstock.plan.views.expressions import Expression, columns_of
 from penstock.sql.answers import Answer, answer_of
 from penstock.sql.catalogue import Catalogue, Stream
 from penstock.sql.parse import Query
-from penstock.sql.shapes import BandJoin, RangeAggregate, SelectJoin, Shape, TableJoin, View, WindowJoin
+from penstock.sql.shapes import BandJoin, RangeAggregate, Selection, SelectJoin, Shape, TableJoin, View, WindowJoin
 
 #: Bytes of a group whose queries do not say.
 MEMORY = 64 << 20
@@ -145,6 +145,7 @@ def _shares(shape: Shape, mates: Mapping[str, Query]) -> str:
 
 
 _WHAT: dict[type, str] = {
+    Selection: "one reading of the stream",
     TableJoin: "one scan of the table",
     WindowJoin: "one join",
     BandJoin: "one index of bands",
