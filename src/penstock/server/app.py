@@ -40,6 +40,10 @@ _KINDS = {
 }
 
 
+#: An answer has at most as many rows as the server's limits say, whatever was asked for.
+RowLimit = Annotated[int, Query(ge=1, le=1_000_000)]
+
+
 class NewQuery(BaseModel):
     """A query to be registered."""
 
@@ -120,7 +124,6 @@ def _queries(app: FastAPI, engine: Engine, hub: Hub, limits: Limits) -> None:
     def remove(name: str) -> Response:
         """Forget a query and, if it was the last of its group, what the group wrote."""
         engine.remove(name)
-        hub.forget(name)
         return Response(status_code=204)
 
     @app.post("/queries/{name}/pause")
@@ -137,7 +140,7 @@ def _queries(app: FastAPI, engine: Engine, hub: Hub, limits: Limits) -> None:
     def results(
         name: str,
         after: Annotated[str | None, Query(max_length=40, description="the `next` of an earlier answer")] = None,
-        limit: Annotated[int, Query(ge=1, le=limits.rows)] = 1000,
+        limit: RowLimit = 1000,
     ) -> dict[str, Any]:
         """Results that are there now, from an offset on."""
         page = engine.results(name, after=None if after is None else Offset.of(after), limit=limit)
@@ -150,10 +153,10 @@ def _queries(app: FastAPI, engine: Engine, hub: Hub, limits: Limits) -> None:
         last_event_id: Annotated[str | None, Header(max_length=40)] = None,
     ) -> Response:
         """Follow results as server-sent events `rows`; each id is the offset to come back with."""
-        engine.status(name)
+        owner = engine.owner(name)
         said = last_event_id or after
         begin = None if said is None else Offset.of(said)
-        return EventStream(hub, lambda: hub.rows(name, begin), limits.stall_seconds)
+        return EventStream(hub, lambda: hub.rows(name, owner, begin), limits.stall_seconds)
 
 
 def _telling(app: FastAPI, engine: Engine, hub: Hub, limits: Limits) -> None:

@@ -68,6 +68,9 @@ class Engine:
         through a query's filter costs the reader.
     """
 
+    #: Tests have groups that start no Spark.
+    _kind_of_group: type[Group] = Group
+
     def __init__(
         self,
         pipeline: Pipeline,
@@ -471,7 +474,9 @@ class Engine:
             if id_ in self._broken:
                 return
             try:
-                group = Group(id_, self._books.folder / "groups" / id_, self._maker.making(self._said[id_]))
+                group = self._kind_of_group(
+                    id_, self._books.folder / "groups" / id_, self._maker.making(self._said[id_])
+                )
             except Exception as fault:
                 log.warning("group %s cannot be: %s", id_, fault)
                 with self._lock:

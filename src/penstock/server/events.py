@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UnknownQuery
 from penstock.server.engine import Engine
 from penstock.server.guard import Receive, Refused, Scope, Send, told
 from penstock.server.limits import Limits
@@ -52,11 +52,11 @@ class Hub:
         self.stalled = 0
         self.closing = False
 
-    async def rows(self, name: str, after: Offset | None) -> AsyncIterator[bytes]:
-        """Events with a query's rows from an offset on, for ever."""
+    async def rows(self, name: str, owner: str, after: Offset | None) -> AsyncIterator[bytes]:
+        """Events with a query's rows from an offset on, for ever; `owner` tells it from others of the same name."""
         while not self.closing:
             seen = self.engine.generation
-            event = await self._page(name, after)
+            event = await self._page(name, owner, after)
             if event is not None:
                 after = event.next
                 yield event.data
@@ -89,8 +89,8 @@ class Hub:
                 news.set()
         self._news.set()
 
-    async def _page(self, name: str, after: Offset | None) -> Event | None:
-        key = (name, after)
+    async def _page(self, name: str, owner: str, after: Offset | None) -> Event | None:
+        key = (owner, after)
         if key in self._cache:
             self._cache.move_to_end(key)
             return self._cache[key]
@@ -99,7 +99,7 @@ class Hub:
         asked: asyncio.Future[Event | None] = asyncio.get_running_loop().create_future()
         self._asked[key] = asked
         try:
-            event = await run_in_threadpool(self._read, name, after)
+            event = await run_in_threadpool(self._read, name, owner, after)
         except BaseException as fault:
             asked.set_exception(fault)
             asked.exception()  # it may be that nobody else waits for it
@@ -111,7 +111,9 @@ class Hub:
             self._keep(key, event)
         return event
 
-    def _read(self, name: str, after: Offset | None) -> Event | None:
+    def _read(self, name: str, owner: str, after: Offset | None) -> Event | None:
+        if self.engine.owner(name) != owner:
+            raise UnknownQuery(f"Query {name!r} was removed; there is another of its name now.")
         page = self.engine.results(name, after=after, limit=self._limits.event_rows)
         if not page.rows.num_rows and not page.more:
             return None
@@ -123,11 +125,6 @@ class Hub:
         while self._cached > self._limits.cached:
             _, old = self._cache.popitem(last=False)
             self._cached -= len(old.data)
-
-    def forget(self, name: str) -> None:
-        """A query was removed: another may get its name."""
-        for key in [key for key in self._cache if key[0] == name]:
-            self._cached -= len(self._cache.pop(key).data)
 
     def enter(self) -> None:
         """One more follows, if there is room."""

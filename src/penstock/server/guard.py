@@ -87,8 +87,8 @@ class Guard:
             await send(message)
 
         try:
-            self._check(scope)
-            await self._app(scope, self._bounded(receive), headed)
+            has_body = self._check(scope)
+            await self._app(scope, _replay(await self._body(receive), receive) if has_body else receive, headed)
         except Refused as refused:
             if not began:
                 await answer(headed, refused.status, refused.body)
@@ -102,7 +102,8 @@ class Guard:
             what = "The server failed at this call; its log says why."
             await answer(headed, 500, Refused(500, what).body)
 
-    def _check(self, scope: Scope) -> None:
+    def _check(self, scope: Scope) -> bool:
+        """Refuse, or say whether a body comes."""
         headers = scope["headers"]
         found = {name: value.decode("latin-1") for name, value in headers}
         hosts = [value for name, value in headers if name == b"host"]
@@ -127,28 +128,37 @@ class Guard:
         kind = found.get(b"content-type", "").partition(";")[0].strip().lower()
         if (has_body or method in ("POST", "PUT", "PATCH")) and kind != "application/json":
             raise Refused(415, "Bodies are JSON.", "Send Content-Type: application/json.")
+        return has_body
 
-    def _bounded(self, receive: Receive) -> Receive:
-        seen, ended = 0, False
-        until: float | None = None
-
-        async def bounded() -> Message:
-            nonlocal seen, until, ended
-            if ended:
-                return await receive()  # waits for the caller to go
-            loop = asyncio.get_running_loop()
-            until = until or loop.time() + self._limits.body_seconds
+    async def _body(self, receive: Receive) -> bytes:
+        """All of the body, if it comes in time and is not too large."""
+        body = b""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._limits.body_seconds
+        while True:
             try:
                 message = await asyncio.wait_for(receive(), until - loop.time())
             except TimeoutError:
                 raise Refused(408, "The body did not come in time.") from None
-            seen += len(message.get("body", b""))
-            ended = not message.get("more_body", False)
-            if seen > self._limits.body:
+            body += message.get("body", b"")
+            if len(body) > self._limits.body:
                 raise Refused(413, f"A body has at most {self._limits.body:,} bytes.")
-            return message
+            if not message.get("more_body", False):
+                return body
 
-        return bounded
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body in one piece, and then what else comes."""
+    read = False
+
+    async def replay() -> Message:
+        nonlocal read
+        if read:
+            return await receive()
+        read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
 
 
 def _bearer(header: str | None) -> str:

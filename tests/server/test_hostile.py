@@ -1,0 +1,304 @@
+"""Hostile calls: 4xx, no trace, no file read, and nobody waits for them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from penstock.errors import ServerDamaged, ServerInUse
+from penstock.server.auth import open_token
+from penstock.server.books import Books
+from penstock.server.guard import POLICY
+from penstock.server.limits import Limits
+from tests.server.conftest import eventually
+from tests.server.dry import Served, served
+
+LIMITS = Limits(
+    body=20_000, text=5_000, queries=3, connections=60, header_seconds=0.5, body_seconds=0.5, stall_seconds=1
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("served"), LIMITS) as running:
+        yield running
+
+
+def quiet(answer: httpx.Response) -> None:
+    """An answer that tells nothing of the inside."""
+    for word in ("Traceback", ".py", "site-packages", "/root", "/home", "/tmp"):
+        assert word not in answer.text, answer.text
+
+
+def test_no_call_without_the_token(server: Served) -> None:
+    with server.client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    calls = [(method, path.replace("{name}", "x")) for path, methods in paths.items() for method in methods]
+    calls += [("get", "/openapi.json"), ("get", "/nowhere"), ("post", "/"), ("get", "/docs"), ("trace", "/queries")]
+    assert len(calls) > 15
+    bad = [
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": f"Basic {server.token}"},
+        {"Authorization": "Bearer"},
+    ]
+    bad += [{"Authorization": f"Bearer {server.token[:-1]}"}, {"Cookie": f"token={server.token}"}]
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
+        for method, path in calls:
+            for headers in bad:
+                answer = client.request(method, path, headers=headers)
+                assert answer.status_code == 401, (method, path, headers)
+                quiet(answer)
+        assert client.get(f"/queries?token={server.token}").status_code == 401
+
+
+def test_the_page_is_open_and_says_nothing(server: Served) -> None:
+    answer = httpx.get(f"http://127.0.0.1:{server.port}/")
+    assert answer.status_code == 200
+    assert answer.headers["content-security-policy"] == POLICY
+    assert "unsafe" not in POLICY
+
+
+def test_the_token_is_kept_as_a_hash_for_its_owner_alone(tmp_path: Path) -> None:
+    token, text = open_token(tmp_path)
+    path = tmp_path / "token.json"
+    assert text is not None
+    assert len(text) >= 43
+    assert text not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert token.fits(text)
+    assert not token.fits(text + "x")
+    again, shown = open_token(tmp_path)
+    assert shown is None
+    assert again.fits(text)
+    other, new = open_token(tmp_path, anew=True)
+    assert new not in (None, text)
+    assert not other.fits(text)
+    path.write_text(path.read_text()[:20])
+    with pytest.raises(ServerDamaged, match=r"token\.json"):
+        open_token(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1"},
+        {"Host": ""},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_calls_for_other_hosts_and_from_other_origins_are_refused(server: Served, headers: dict[str, str]) -> None:
+    with server.client(**headers) as client:
+        for method, path in (("GET", "/queries"), ("GET", "/"), ("POST", "/queries"), ("OPTIONS", "/queries")):
+            answer = client.request(method, path)
+            assert answer.status_code in (403, 421), path
+            assert "access-control-allow-origin" not in answer.headers
+            quiet(answer)
+
+
+def test_a_page_of_this_server_may_call(server: Served) -> None:
+    with server.client(Origin=f"http://127.0.0.1:{server.port}", **{"Sec-Fetch-Site": "same-origin"}) as client:
+        answer = client.get("/queries")
+    assert answer.status_code == 200
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b"[]", "application/json", 400),
+        (b'{"name": "q"}', "application/json", 400),
+        (b'{"name": 5, "text": "SELECT 1"}', "application/json", 400),
+        (b'{"name": "q", "text": "SELECT 1", "more": 1}', "application/json", 400),
+        (b"\xff\xfe", "application/json", 400),
+        (b"[" * 9_000 + b"]" * 9_000, "application/json", 400),
+        (b"name=q", "application/x-www-form-urlencoded", 415),
+        (b'{"name": "q", "text": "x"}', "text/plain", 415),
+        (b'{"name": "q", "text": "' + b"x" * 6_000 + b'"}', "application/json", 429),
+        (b"x" * 20_001, "application/json", 413),
+    ],
+)
+def test_malformed_and_oversized_bodies_are_refused(server: Served, content: bytes, kind: str, status: int) -> None:
+    with server.client(**{"Content-Type": kind}) as client:
+        answer = client.post("/queries", content=content)
+    assert answer.status_code == status, answer.text
+    quiet(answer)
+    assert len(answer.content) < 2_000
+
+
+def test_a_body_without_a_length_is_counted(server: Served) -> None:
+    with server.client(**{"Content-Type": "application/json"}) as client:
+        answer = client.post("/queries", content=(b"x" * 1_000 for _ in range(30)))
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..", "../../etc/passwd", "q; DROP TABLE orders", "q' OR '1'='1", "a b", "", "x" * 64, "é", "q\n", "q\x00",
+        "../queries/00000001", "1q", "q.json", "${x}", "%2e%2e",
+    ],
+)  # fmt: skip
+def test_names_are_names(server: Served, name: str) -> None:
+    with server.client() as client:
+        answer = client.post("/queries", json={"name": name, "text": "SELECT * FROM orders"})
+        assert answer.status_code == 400, answer.text
+        quiet(answer)
+    assert not server.engine.queries()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM parquet.`/etc/passwd`",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT reflect('java.lang.Runtime', 'getRuntime') FROM orders",
+        "SELECT java_method('java.lang.System', 'exit', 1) FROM orders",
+        "SELECT TRANSFORM(order_id) USING 'cat /etc/passwd' FROM orders",
+        "ADD JAR '/tmp/evil.jar'",
+        "SELECT order_id FROM orders; DROP TABLE orders",
+        "INSERT INTO orders SELECT 1, 2, 'x'",
+        "SELECT * FROM IDENTIFIER('orders')",
+        "CREATE VIEW v AS SELECT * FROM csv.`/etc/passwd`",
+        "SELECT * FROM orders WINDOW 1 MINUTE ARCHIVE '../../../etc'",
+        "SELECT order_id FROM orders WHERE note = (SELECT 'x')",
+        "(" * 500 + "SELECT 1" + ")" * 500,
+        "SELECT " + "-" * 3000 + "1 FROM orders",
+        "\x00",
+    ],
+)
+def test_texts_that_would_reach_beyond_the_catalogue_are_refused(server: Served, text: str) -> None:
+    with server.client() as client:
+        for answer in (
+            client.post("/queries", json={"name": "q", "text": text}),
+            client.post("/explain", json={"text": text}),
+        ):
+            assert answer.status_code == 400, answer.text
+            assert "root:" not in answer.text
+            assert "Traceback" not in answer.text
+    assert not server.engine.queries()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page/../app.py", "/page/%2e%2e/app.py", "/page/..%2fapp.py", "/page/%2e%2e%2f%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+        "/page//etc/passwd", "/page/%00", "/page/.", "/../../etc/passwd", "/page/..\\app.py", "/page/" + "a/" * 500,
+    ],
+)  # fmt: skip
+def test_no_file_beside_the_page_is_served(server: Served, path: str) -> None:
+    request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: close\r\n\r\n"
+    said = server.raw(request.encode())
+    assert said.split(b" ", 2)[1] in (b"401", b"404", b"400"), said[:200]
+    for word in (b"root:", b"import ", b"Traceback"):
+        assert word not in said
+
+
+def test_there_are_as_many_queries_as_may_be(server: Served) -> None:
+    with server.client() as client:
+        codes = [
+            client.post("/queries", json={"name": f"q{n}", "text": "SELECT * FROM orders"}).status_code
+            for n in range(4)
+        ]
+        assert codes == [201, 201, 201, 429]
+        for n in range(3):
+            assert client.delete(f"/queries/q{n}").status_code == 204
+
+
+def test_slow_headers_are_cut_off_and_slow_bodies_refused(server: Served) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), 5) as slow:
+        began = time.monotonic()
+        slow.sendall(b"GET / HTTP/1.1\r\nHost: x")
+        with contextlib.suppress(ConnectionResetError):
+            assert slow.recv(100) == b""
+        assert time.monotonic() - began < 3
+    head = (
+        f"POST /queries HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAuthorization: Bearer {server.token}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    )
+    said = server.raw(head.encode(), seconds=4)
+    assert said.startswith(b"HTTP/1.1 408"), said[:200]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"POST /queries HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 10_000 + b"\r\n",
+    ],
+)
+def test_what_is_no_request_is_refused(server: Served, request_: bytes) -> None:
+    said = server.raw(request_, seconds=1)
+    assert said == b"" or said.split(b" ", 2)[1][:1] == b"4", said[:100]
+    assert b"Traceback" not in said
+    assert httpx.get(f"http://127.0.0.1:{server.port}/").status_code == 200
+
+
+def test_connections_are_limited_and_the_limit_passes(server: Served) -> None:
+    held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(70)]
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{server.port}/")
+        assert answer.status_code == 503
+    finally:
+        for one in held:
+            one.close()
+    eventually(lambda: httpx.get(f"http://127.0.0.1:{server.port}/").status_code == 200, 10)
+
+
+def test_an_error_of_ours_tells_no_trace(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise RuntimeError("the secret of /root/x.py")
+
+    monkeypatch.setattr(server.engine, "queries", fails)
+    with server.client() as client:
+        answer = client.get("/queries")
+    assert answer.status_code == 500
+    quiet(answer)
+    assert "secret" not in answer.text
+
+
+def test_offsets_and_numbers_in_addresses_are_checked(server: Served) -> None:
+    with server.client() as client:
+        client.post("/queries", json={"name": "q", "text": "SELECT * FROM orders"})
+        for query in ("after=x", "after=-1-0", "limit=0", "limit=99999999", "after=" + "9" * 300, "limit=1e9"):
+            answer = client.get(f"/queries/q/results?{query}")
+            assert answer.status_code == 400, query
+            quiet(answer)
+        assert client.get("/queries/q/events", headers={"Last-Event-ID": "'; --"}).status_code == 400
+        client.delete("/queries/q")
+
+
+def test_books_that_were_cut_are_refused_by_name_and_a_second_server_too(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        server.engine.register("q", "SELECT * FROM orders")
+        with pytest.raises(ServerInUse):
+            Books(server.engine.folder)
+        path = server.engine.folder / "queries" / "00000001.json"
+    whole = path.read_bytes()
+    for cut in range(0, len(whole), 37):
+        path.write_bytes(whole[:cut])
+        books = Books(path.parent.parent)
+        with pytest.raises(ServerDamaged, match=r"00000001\.json"):
+            list(books.entries())
+        books.close()
+    path.write_bytes(whole)
+    with served(tmp_path) as server:
+        assert [query["name"] for query in server.engine.queries()] == ["q"]
+        assert json.dumps(server.engine.queries())

@@ -1,0 +1,214 @@
+"""Every call over HTTP, against the real engine and a test that plays Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.server.limits import Limits
+from penstock.server.reading import Offset
+from tests.server.conftest import eventually
+from tests.server.dry import Served, commit, events, orders, served
+
+BIG = "SELECT order_id FROM orders WHERE quantity >= 5"
+ALL = "SELECT * FROM orders"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("served"), Limits(event_rows=7)) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: Served) -> Iterator[Served]:
+    yield shared
+    for query in shared.engine.queries():
+        shared.engine.remove(query["name"])
+    eventually(lambda: not shared.engine.progress()["groups"])
+
+
+def register(server: Served, name: str, text: str) -> dict[str, object]:
+    with server.client() as client:
+        answer = client.post("/queries", json={"name": name, "text": text})
+    assert answer.status_code == 201, answer.text
+    eventually(lambda: server.engine.status(name)["state"] == "running")
+    return answer.json()
+
+
+def test_a_query_lives_from_registration_to_removal(server: Served) -> None:
+    said = register(server, "big", BIG)
+    assert said["kind"] == "selection"
+    assert said["columns"] == [{"name": "order_id", "type": "int64"}]
+    register(server, "everything", ALL)
+    commit(server.engine, "big", orders(0, 20))
+    commit(server.engine, "big", [])
+    commit(server.engine, "big", orders(20, 20))
+    with server.client() as client:
+        listed = client.get("/queries").json()["queries"]
+        assert {query["name"]: query["group"] for query in listed}.keys() == {"big", "everything"}
+        assert len({query["group"] for query in listed}) == 1
+        found, after = [], None
+        while True:
+            page = client.get("/queries/big/results", params={"limit": 3, **({"after": after} if after else {})}).json()
+            found += [row["order_id"] for row in page["rows"]]
+            after = page["next"]
+            if not page["more"]:
+                break
+        assert found == [n for n in range(40) if n % 10 >= 5]
+        assert client.post("/queries", json={"name": "big", "text": BIG}).status_code == 409
+        assert client.post("/explain", json={"text": BIG}).json()["shares_with"] == ["big", "everything"]
+        assert client.delete("/queries/big").status_code == 204
+        assert client.get("/queries/big").status_code == 404
+        assert "Did you mean" in client.get("/queries/everythin").json()["error"]["do"]
+
+
+def test_a_paused_query_shows_nothing_new_and_loses_nothing(server: Served) -> None:
+    register(server, "big", BIG)
+    register(server, "everything", ALL)
+    commit(server.engine, "big", orders(0, 10))
+    with server.client() as client:
+        json = {"Content-Type": "application/json"}
+        assert client.post("/queries/big/pause", headers=json).json()["state"] == "paused"
+        commit(server.engine, "big", orders(10, 10))
+        assert [row["order_id"] for row in client.get("/queries/big/results").json()["rows"]] == [5, 6, 7, 8, 9]
+        assert len(client.get("/queries/everything/results").json()["rows"]) == 20
+        assert client.post("/queries/big/resume", headers=json).json()["state"] == "running"
+        assert len(client.get("/queries/big/results").json()["rows"]) == 10
+
+
+def test_a_query_answers_from_the_batch_at_which_it_came(server: Served) -> None:
+    register(server, "first", ALL)
+    commit(server.engine, "first", orders(0, 5))
+    register(server, "second", ALL)
+    commit(server.engine, "first", orders(5, 5))
+    with server.client() as client:
+        assert [row["order_id"] for row in client.get("/queries/second/results").json()["rows"]] == [5, 6, 7, 8, 9]
+
+
+def test_a_fault_in_a_text_is_told_with_its_place(server: Served) -> None:
+    with server.client() as client:
+        answer = client.post("/queries", json={"name": "q", "text": "SELECT order_id\nFROM orders\nWHERE amount > 5"})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error["kind"], error["line"]) == ("BadSQL", 3)
+    assert "amount" in error["what"]
+
+
+def test_results_are_followed_and_gone_on_with_by_the_last_id(server: Served) -> None:
+    register(server, "everything", ALL)
+    commit(server.engine, "everything", orders(0, 30))
+    seen: list[int] = []
+    last = ""
+    while len(seen) < 60:
+        with (
+            server.client(**({"Last-Event-ID": last} if last else {})) as client,
+            client.stream("GET", "/queries/everything/events") as stream,
+        ):
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            for kind, id_, data in events(stream.iter_lines()):
+                assert kind == "rows"
+                seen += [row["order_id"] for row in data["rows"]]
+                last = id_
+                if len(seen) == 30:
+                    commit(server.engine, "everything", orders(30, 30))
+                if len(seen) % 14 == 0 or len(seen) == 60:
+                    break  # hang up, and come back
+    assert seen == list(range(60))
+    assert Offset.of(last) == Offset(2, 0)
+
+
+def test_news_reach_those_who_wait(server: Served) -> None:
+    register(server, "everything", ALL)
+    got: list[int] = []
+
+    def follow() -> None:
+        with server.client() as client, client.stream("GET", "/queries/everything/events") as stream:
+            for _, _, data in events(stream.iter_lines()):
+                got.extend(row["order_id"] for row in data["rows"])
+                if len(got) >= 9:
+                    return
+
+    threads = [threading.Thread(target=follow, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: server.hub.following == 3, 10)
+    for n in range(3):
+        commit(server.engine, "everything", orders(3 * n, 3))
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert sorted(got)[:9] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    eventually(lambda: server.hub.following == 0, 10)
+
+
+def test_who_follows_a_query_that_is_removed_is_told(server: Served) -> None:
+    register(server, "everything", ALL)
+    with server.client() as client, client.stream("GET", "/queries/everything/events") as stream:
+        server.engine.remove("everything")
+        kind, _, data = next(events(stream.iter_lines()))
+    assert (kind, data["error"]["kind"]) == ("failed", "UnknownQuery")
+
+
+def test_progress_metrics_catalogue_and_openapi(server: Served) -> None:
+    register(server, "everything", ALL)
+    with server.client() as client:
+        progress = client.get("/progress").json()
+        assert progress["queries"] == {"all": 1, "running": 1}
+        [group] = progress["groups"]
+        assert (group["queries"], group["slots"], group["state"]) == (["everything"], 1, "running")
+        metrics = client.get("/metrics").text
+        assert 'penstock_group_state{group="' in metrics
+        assert 'penstock_queries{state="running"} 1.0' in metrics
+        [stream] = client.get("/catalogue").json()["streams"]
+        assert [column["name"] for column in stream["columns"]] == ["order_id", "quantity", "note"]
+        paths = client.get("/openapi.json").json()["paths"]
+        assert {
+            "/queries",
+            "/queries/{name}/events",
+            "/explain",
+            "/views/{name}",
+            "/progress",
+            "/metrics",
+        } <= paths.keys()
+        with client.stream("GET", "/progress/events", params={"every": 0.2}) as stream:
+            kind, _, data = next(events(stream.iter_lines()))
+        assert (kind, data["queries"]["all"]) == ("progress", 1)
+
+
+def test_a_query_that_cannot_be_answered_touches_no_other(server: Served) -> None:
+    register(server, "fine", ALL)
+    text = "SELECT order_id, CAST(9223372036854775807 AS BIGINT) + order_id AS far FROM orders"
+    register(server, "overflows", text)
+    commit(server.engine, "fine", orders(1, 3))
+    with server.client() as client:
+        broken = client.get("/queries/overflows/results")
+        assert broken.status_code == 400
+        assert "cannot be calculated" in broken.json()["error"]["what"]
+        assert len(client.get("/queries/fine/results").json()["rows"]) == 3
+
+
+def test_what_is_registered_survives(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        register(server, "a", ALL)
+        register(server, "b", BIG)
+        commit(server.engine, "a", orders(0, 10))
+        register(server, "c", ALL)
+        server.engine.pause("b")
+        server.engine.remove("a")
+        numbers = {path.name for path in (server.engine.folder / "queries").iterdir()}
+    with served(tmp_path) as server:
+        assert {q["name"]: q["state"] for q in server.engine.queries()}.keys() == {"b", "c"}
+        eventually(lambda: server.engine.status("c")["state"] == "running")
+        commit(server.engine, "c", orders(10, 10))
+        assert server.engine.status("b")["state"] == "paused"
+        assert server.engine.results("b").rows.num_rows == 5
+        assert server.engine.results("c").rows.num_rows == 10
+        register(server, "d", ALL)
+        new = {path.name for path in (server.engine.folder / "queries").iterdir()} - numbers
+        assert new == {"00000004.json"}, "a number was given twice"
+        server.engine.resume("b")
+        assert server.engine.results("b").rows.num_rows == 10
