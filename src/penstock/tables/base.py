@@ -37,6 +37,8 @@ class Page:
     hashes: tuple[int, int] | None = None
     #: Of each key column the smallest and the largest value, as numbers, where that is known.
     spans: tuple[tuple[int, int] | None, ...] = ()
+    #: Bytes of the Bloom filter of the first key column; 0 where there is none.
+    bloom: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,10 @@ class PageReader(ABC):
     @abstractmethod
     def hashes(self, page: Page) -> Hashes:
         """The hash of every row's key (`keys.hash_keys`), in row order. The array is valid until the next call."""
+
+    def may_have(self, page: Page, values: pa.Array) -> bool:
+        """Whether the page's Bloom filter allows any of these values of the first key column."""
+        return True
 
     @abstractmethod
     def take(self, page: Page, rows: RowIds) -> pa.RecordBatch:

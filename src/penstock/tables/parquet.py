@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import UnreadableTable, UnsupportedType
-from penstock.tables import files, keys, parquet_memory
+from penstock.tables import bloom, files, keys, parquet_memory
 from penstock.tables.arrow_types import spark_type
 from penstock.tables.base import Page, Table
 from penstock.tables.numbers import exact, number_of
@@ -136,7 +136,8 @@ class ParquetTable(Table):
                 page = parquet_memory.page(len(scan), metadata.row_group(group), found, key, sizes)
                 if page.rows:
                     places.append((number, group))
-                    scan.append(replace(page, spans=_spans(metadata.row_group(group), found, key)))
+                    known = _spans(metadata.row_group(group), found, key), _bloom(metadata.row_group(group), found, key)
+                    scan.append(replace(page, spans=known[0], bloom=known[1]))
         if fields is None:
             raise UnreadableTable(
                 f"{path} holds no Parquet file.",
@@ -166,16 +167,28 @@ def _as_spark(columns: pa.Schema) -> pa.Schema:
 
 def _spans(group: pq.RowGroupMetaData, fields: pa.Schema, key: tuple[str, ...]) -> tuple[tuple[int, int] | None, ...]:
     """What the file says of the values of key columns."""
-    chunks = {group.column(leaf).path_in_schema: group.column(leaf) for leaf in range(group.num_columns)}
     spans: list[tuple[int, int] | None] = []
     for name in key:
-        said = chunks[name].statistics if name in chunks and exact(fields.field(name).type) else None
+        chunk = column_chunk(group, name)
+        said = chunk.statistics if chunk is not None and exact(fields.field(name).type) else None
         if said is None or not said.has_min_max:
             spans.append(None)
             continue
         low, high = (number_of(value, fields.field(name).type) for value in (said.min, said.max))
         spans.append(None if low is None or high is None else (low, high))
     return tuple(spans) if any(spans) else ()
+
+
+def _bloom(group: pq.RowGroupMetaData, fields: pa.Schema, key: tuple[str, ...]) -> int:
+    """Bytes of the first key column's filter."""
+    chunk = column_chunk(group, key[0])
+    return 0 if chunk is None else bloom.filter_bytes(chunk, fields.field(key[0]).type)
+
+
+def column_chunk(group: pq.RowGroupMetaData, name: str) -> pq.ColumnChunkMetaData | None:
+    """The part of a row group that has a plain column."""
+    chunks = (group.column(leaf) for leaf in range(group.num_columns))
+    return next((chunk for chunk in chunks if chunk.path_in_schema == name), None)
 
 
 def unreadable(file: Path, error: Exception) -> UnreadableTable:

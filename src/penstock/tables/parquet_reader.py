@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.tables import files, keys
+from penstock.tables import bloom, files, keys
 from penstock.tables.arrow_types import as_spark, fixed_width
 from penstock.tables.base import Page, PageReader
+from penstock.tables.parquet import column_chunk
 from penstock.tables.parquet_memory import BUFFER, batch_rows, owner, width
 
 if TYPE_CHECKING:
@@ -44,6 +46,24 @@ class ParquetReader(PageReader):
     def hashes(self, page: Page) -> Hashes:
         """The hash of every row's key, from the key columns alone."""
         return self._steadily(page, lambda file, group: self._hash(file, group, page))
+
+    def may_have(self, page: Page, values: pa.Array) -> bool:
+        """What the page's Bloom filter says; True where it has none, or a larger one than the page's promise allows."""
+        if not 0 < page.bloom <= page.hash_bytes:
+            return True
+        kind = self._table.fields.field(self._table.key[0]).type
+        try:
+            asked = values.cast(kind)
+        except pa.ArrowInvalid:  # a number that the column's type does not have
+            return True
+        return self._steadily(page, lambda file, group: bloom.may_have(self._filter(file, group, page), asked))
+
+    def _filter(self, file: pq.ParquetFile, group: int, page: Page) -> bytes:
+        chunk = column_chunk(file.metadata.row_group(group), self._table.key[0])
+        assert chunk is not None, "planned with a filter"
+        path = self._table.locate(self._table.places[page.index][0])
+        with open(path, "rb", buffering=0) as opened:
+            return os.pread(opened.fileno(), page.bloom, chunk.bloom_filter_offset)
 
     def take(self, page: Page, rows: RowIds) -> pa.RecordBatch:
         """The given rows; each column is decoded, picked from and let go before the next."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.errors import BadOption, KernelFault, PenstockError, PlanError
 from penstock.kernels.mesh.index import BYTES_PER_ROW, I64, Cursor, Index, build, holds_any, probe, sift
 from penstock.tables.base import Page, PageReader, Table
+from penstock.tables.bloom import FEW
 from penstock.tables.keys import check_key_types, equal_keys, hash_keys, joinable
 from penstock.tables.numbers import exact, numbers
 
@@ -51,8 +52,8 @@ class Organised(ABC):
         Rows of the window below `first_live` have expired. The arrays are valid until the next pairs.
         """
 
-    def may_meet(self, page: Page) -> bool:
-        """Whether the page may have partners, from what is known of it without reading."""
+    def may_meet(self, page: Page, reader: PageReader) -> bool:
+        """Whether the page may have partners, from what is known of it without reading its rows."""
         return True
 
     def failed(self) -> list[tuple[int, str]]:
@@ -164,7 +165,13 @@ class Equal(Condition):
                 ends += [int(values.min()), int(values.max())] if len(values) else []
             return (min(ends), max(ends)) if ends else None
 
-        return _Hashed(build(hashed(), hashed(), waiting.size, *self.hashes), span)
+        def few() -> pa.Array | None:
+            """The first column's values, if they are few enough to be worth asking for."""
+            if waiting.size > FEW:
+                return None
+            return pa.concat_arrays([piece.column(self.on[0]) for _, piece in waiting.parts()])
+
+        return _Hashed(build(hashed(), hashed(), waiting.size, *self.hashes), span, few)
 
     def asks(self, table: Table) -> tuple[str, ...]:
         """The key: candidates have the same bits of a hash."""
@@ -180,16 +187,21 @@ class Equal(Condition):
 
 
 class _Hashed(Organised):
-    def __init__(self, index: Index, span: Callable[[], tuple[int, int] | None]) -> None:
+    def __init__(
+        self, index: Index, span: Callable[[], tuple[int, int] | None], few: Callable[[], pa.Array | None]
+    ) -> None:
         self._index = index
-        self._span = cache(span)
+        self._span, self._few = cache(span), cache(few)
 
-    def may_meet(self, page: Page) -> bool:
+    def may_meet(self, page: Page, reader: PageReader) -> bool:
         if page.hashes is not None and not holds_any(self._index, *page.hashes):
             return False
         theirs = page.spans[0] if page.spans else None
         ours = self._span() if theirs is not None else None
-        return theirs is None or ours is None or (theirs[0] <= ours[1] and ours[0] <= theirs[1])
+        if theirs is not None and ours is not None and not (theirs[0] <= ours[1] and ours[0] <= theirs[1]):
+            return False
+        keys = self._few() if page.bloom else None
+        return keys is None or reader.may_have(page, keys)
 
     def pairs(self, reader: PageReader, page: Page, first_live: int, size: int) -> Iterator[tuple[I64, I64]]:
         hashes = reader.hashes(page)

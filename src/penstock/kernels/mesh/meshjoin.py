@@ -326,7 +326,8 @@ class MeshJoin(Kernel):
 
     def _meet(self, page: Page) -> Iterator[Emission]:
         organised = self._window.organised
-        if not organised.may_meet(page):
+        self._note(page.bloom)
+        if not organised.may_meet(page, self._reader):
             self._counts["pages_skipped"] += 1
             return
         self._note(self._condition.page_bytes(page))

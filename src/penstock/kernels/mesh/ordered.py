@@ -201,7 +201,7 @@ class _Ordered(Organised):
         self._from = _shifted(values, -below) if below else values
         self._to = _shifted(values, above) if above else values
 
-    def may_meet(self, page: Page) -> bool:
+    def may_meet(self, page: Page, reader: PageReader) -> bool:
         low, high = (page.spans[0], page.spans[-1]) if page.spans else (None, None)
         if low is None or high is None:
             return True
