@@ -212,3 +212,24 @@ def test_what_is_registered_survives(tmp_path: Path) -> None:
         assert new == {"00000004.json"}, "a number was given twice"
         server.engine.resume("b")
         assert server.engine.results("b").rows.num_rows == 10
+
+
+def test_old_results_go_when_there_are_too_many_and_that_is_said(tmp_path: Path) -> None:
+    with served(tmp_path, Limits(kept=20_000)) as server:
+        register(server, "everything", ALL)
+        commit(server.engine, "everything", [])
+        for n in range(12):
+            commit(server.engine, "everything", orders(100 * n, 100, "x" * 200))
+        eventually(lambda: server.engine._groups["g1"].committed.first > 1, 20)
+        with server.client() as client:
+            gone = client.get("/queries/everything/results", params={"after": "1-0"})
+            assert gone.status_code == 410
+            assert "Go on from" in gone.json()["error"]["do"]
+            left = client.get("/queries/everything/results", params={"limit": 10_000}).json()["rows"]
+        assert 0 < len(left) < 1200
+        assert left[-1]["order_id"] == 1199
+    with served(tmp_path, Limits(kept=20_000)) as server:
+        eventually(lambda: server.engine.status("everything")["state"] == "running", 20)
+        assert server.engine.results("everything").rows.num_rows == len(left)
+        with server.client() as client:
+            assert client.get("/queries/everything/results", params={"after": "1-0"}).status_code == 410

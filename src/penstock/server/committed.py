@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.spark.files import read_whole, write_whole
 from penstock.spark.sink import Ledger, batch_of
 
 
@@ -28,6 +29,7 @@ class Committed:
         self.schema = schema
         self._ledger = Ledger(place, "")
         self._files: dict[int, list[str]] = {}
+        self._sizes: dict[int, int] = {}
         self._lock = threading.Lock()
         #: The first batch that is kept.
         self.first = 0
@@ -40,13 +42,26 @@ class Committed:
             number = batch_of(path.name)
             if number is not None:
                 self._files.setdefault(number, []).append(path.name)
-        for names in self._files.values():
+        for number, names in self._files.items():
             names.sort()
+            self._sizes[number] = sum((self.place / name).stat().st_size for name in names)
         entries = self._ledger.batches()
         # All but the newest are whole; that one may have files that wait to be moved.
         self.last = entries[-1] - 1 if entries else -1
-        self.first = min((n for n in self._files), default=0)
+        said = read_whole(self._trimmed) if self._trimmed.exists() else None
+        self.first = int(said["first"]) if said else 0
+        for number in [n for n in self._files if n < self.first]:
+            self._delete(number)  # a crash came between
         self.look()
+
+    @property
+    def _trimmed(self) -> Path:
+        return self.place / "_penstock" / "first.json"
+
+    def _delete(self, number: int) -> None:
+        for name in self._files.pop(number):
+            (self.place / name).unlink(missing_ok=True)
+        self._sizes.pop(number, None)
 
     def look(self) -> int:
         """The last batch that is there, after a look for new ones."""
@@ -62,6 +77,7 @@ class Committed:
                 self.last += 1
                 if names:
                     self._files[self.last] = names
+                    self._sizes[self.last] = sum(file["bytes"] for file in entry["files"])
 
     def following(self, batch: int) -> int | None:
         """The first batch with rows from `batch` on, if there is one."""
@@ -85,14 +101,16 @@ class Committed:
     def trim(self, kept: int, before: int) -> int:
         """Delete the oldest batches, none from `before` on, until `kept` bytes are left; how many went."""
         with self._lock:
-            sizes = {n: sum((self.place / name).stat().st_size for name in names) for n, names in self._files.items()}
-            total, gone = sum(sizes.values()), 0
-            for number in sorted(sizes):
+            total, going = sum(self._sizes.values()), []
+            for number in sorted(self._sizes):
                 if total <= kept or number >= before:
                     break
-                for name in self._files.pop(number):
-                    (self.place / name).unlink(missing_ok=True)
-                total -= sizes[number]
-                self.first = number + 1
-                gone += 1
-            return gone
+                total -= self._sizes[number]
+                going.append(number)
+            if going:
+                # First what is no longer there, then the deed: who is told of a batch finds it.
+                self.first = going[-1] + 1
+                write_whole(self._trimmed, {"first": self.first})
+                for number in going:
+                    self._delete(number)
+            return len(going)

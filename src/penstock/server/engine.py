@@ -456,9 +456,9 @@ class Engine:
         for member in members:
             if member.made is not None:
                 wanted.setdefault(member.entry.group, []).append(member)
-        self._views.keep(
-            {m.entry.name: m.made for m in members if m.made is not None and m.made.is_view and not m.entry.paused}
-        )
+        views = {m.entry.number: m for m in members if m.made is not None and m.made.is_view}
+        open_ = {m.entry.name: (number, m.made) for number, m in views.items() if not m.entry.paused}
+        self._views.keep(open_, views.keys())
         for id_, mine in wanted.items():
             if self._stopping:
                 return
@@ -483,6 +483,7 @@ class Engine:
                     self._broken[id_] = fault
                     self.generation += 1
                 return
+            self._counted[id_] = group.committed.last
             with self._lock:
                 self._groups[id_] = group
         entries = [member.entry for member in members]
@@ -505,7 +506,7 @@ class Engine:
 
     def _count(self, group: Group, members: list[Member]) -> None:
         """Count the new results of each query, where that is not too much work."""
-        begin = self._counted.get(group.id, group.committed.last if group.state == "starting" else -1)
+        begin = self._counted[group.id]
         self._counted[group.id] = group.committed.last
         for batch in range(begin + 1, group.committed.last + 1):
             if group.committed.following(batch) != batch:

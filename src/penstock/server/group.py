@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import statistics
-import threading
 import time
 import warnings
 from collections.abc import Mapping
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 #: Micro-batches that say how long an answer takes now.
 _RECENT = 20
+#: Seconds between two looks at the input files.
+_LOOK_AGAIN = 5.0
 
 
 class Making(Protocol):
@@ -51,6 +53,9 @@ class Making(Protocol):
     def places(self, folder: Path) -> dict[str, str]:
         """Channels that have a place of their own."""
 
+    def folders(self, folder: Path) -> list[Path] | None:
+        """The folders whose files it reads, one for each input; None where an input is no files."""
+
 
 class Group:
     """The Spark query of a group. Used by one thread, and read by others."""
@@ -67,7 +72,7 @@ class Group:
         self._running: Running | None = None
         self._pause = _FIRST_PAUSE
         self._again = 0.0
-        self._lock = threading.Lock()
+        self._behind = (-_LOOK_AGAIN, 0)
 
     @property
     def wants_start(self) -> bool:
@@ -137,6 +142,16 @@ class Group:
         running = self._running
         return running.flow.history() if running is not None else []
 
+    def files_behind(self) -> int | None:
+        """Input files that are there and not yet read; looked at every few seconds. None where input is no files."""
+        running, folders = self._running, self.making.folders(self.folder)
+        if running is None or folders is None:
+            return None
+        if time.monotonic() >= self._behind[0] + _LOOK_AGAIN:
+            there = sum(_files(place) for place in set(folders))
+            self._behind = (time.monotonic(), max(0, there - running.files_read()))
+        return self._behind[1]
+
     def progress(self) -> dict[str, Any]:
         """What it did since it was started here; empty if it was not."""
         running = self._running
@@ -146,6 +161,13 @@ class Group:
             return running.progress()
         except Exception as fault:  # Spark may be gone
             return {"notes": [str(cause(fault))]}
+
+
+def _files(place: Path) -> int:
+    """Files that Spark would read: of a folder, those that are not hidden."""
+    if place.is_file():
+        return 1
+    return sum(entry.is_file() and not entry.name.startswith((".", "_")) for entry in os.scandir(place))
 
 
 def told_error(error: BaseException | None) -> dict[str, str] | None:

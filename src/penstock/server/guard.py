@@ -132,7 +132,7 @@ class Guard:
 
     async def _body(self, receive: Receive) -> bytes:
         """All of the body, if it comes in time and is not too large."""
-        body = b""
+        body: bytes = b""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._limits.body_seconds
         while True:

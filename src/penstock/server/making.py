@@ -58,6 +58,10 @@ class Made:
         """Channels that have a place of their own."""
         return {}
 
+    def folders(self, folder: Path) -> list[Path] | None:
+        """The folders whose files its group reads, one for each input; None where an input is no files."""
+        return None
+
     def reader(self, entry: Entry, group: Group) -> Reader:
         """How its rows are found in the group's."""
         raise NotImplementedError
@@ -91,6 +95,12 @@ class Sources:
         assert self._spark is not None
         place.mkdir(parents=True, exist_ok=True)
         return open_stream(self._spark, StreamFile("changes", "parquet", schema, place))
+
+    def folders(self, names: Sequence[str]) -> list[Path] | None:
+        """Where the files of these streams lie; None if one of them is no files. Tables are passed over."""
+        streams = [self.pipeline.streams[name] for name in names if name in self.pipeline.streams]
+        found = [stream.path for stream in streams if stream.path is not None]
+        return found if len(found) == len(streams) else None
 
     def table(self, name: str, key: Sequence[str] | None = None) -> Table:
         """A table, opened by a key of its own or another."""
@@ -208,6 +218,10 @@ class OperatorMade(Made):
         """The flow, on Spark."""
         return run(self._planned.plan, [self._sources.frame(stream.name) for stream in self._planned.streams])
 
+    def folders(self, folder: Path) -> list[Path] | None:
+        """Those of its streams."""
+        return self._sources.folders(self.sources)
+
     def explain(self, others: Mapping[str, Made]) -> str:
         """The plan's own words."""
         return self._planned.plan.explain()
@@ -275,6 +289,11 @@ class TextMade(Made):
         if archive is None:
             return {}
         return archive_places(archive) if isinstance(self.query.shape, WindowJoin) else {"shed": archive}
+
+    def folders(self, folder: Path) -> list[Path] | None:
+        """Those of its streams, and of the changes that it is told."""
+        found = self._sources.folders(self.query.shape.sources)
+        return [*found, folder / CHANGES] if found is not None and self._standing else found
 
     def tell(self, group: Group, members: Mapping[int, Made]) -> None:
         """Standing queries come to a running group by a stream of changes."""

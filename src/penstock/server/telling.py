@@ -43,7 +43,7 @@ def group_progress(group: Group, queries: list[str]) -> dict[str, Any]:
         "rows_shed": _first(totals, "rows_shed"),
         "rows_evicted": _first(totals, "rows_evicted"),
         "recall": recall,
-        "backlog": {"batches_seconds": last.get("seconds"), "files": None, "rows": _first(last, "rows_waiting")},
+        "backlog": {"files": group.files_behind(), "rows": _first(last, "rows_waiting")},
         "memory": {"budget_bytes": budget, "held_bytes": last.get("memory")},
         "response_seconds": group.response(),
         "predicted": {name: value for name, value in expected.items() if name != "measured_step_seconds"} or None,

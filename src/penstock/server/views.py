@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadOption, UnknownQuery
@@ -17,7 +19,7 @@ from penstock.server.reading import as_json
 from penstock.spark.failures import cause
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -34,40 +36,41 @@ class Views:
         self._faults: dict[str, BaseException] = {}
         self._lock = threading.Lock()
 
-    def keep(self, wanted: Mapping[str, Any]) -> None:
-        """Open what is wanted, and close the rest."""
+    def keep(self, wanted: Mapping[str, tuple[int, Any]], registered: Collection[int]) -> None:
+        """Open what is wanted, close the rest, and delete what is not registered any more; by name, with numbers."""
         for name in [name for name in self._open if name not in wanted]:
             with self._lock:
                 view = self._open.pop(name)
             _close(view)
         for name in [name for name in self._faults if name not in wanted]:
             del self._faults[name]
-        for name, made in wanted.items():
+        for place in self._folder.glob("[0-9]*"):
+            if int(place.name) not in registered:
+                shutil.rmtree(place, ignore_errors=True)
+        for name, (number, made) in wanted.items():
             if name not in self._open and name not in self._faults:
                 try:
-                    opened = self._opened(name, made.query.shape)
+                    opened = self._opened(number, made.query.shape)
                 except Exception as fault:
                     self._faults[name] = cause(fault)
                     continue
                 with self._lock:
                     self._open[name] = opened
 
-    def _opened(self, name: str, shape: Any) -> View:
+    @property
+    def _folder(self) -> Path:
+        return self._pipeline.folder / "views"
+
+    def _opened(self, number: int, shape: Any) -> View:
         tables: dict[str, Any] = {}
         for each in shape.tables:
             table = self._pipeline.tables[each]
             changes = str(table.changes) if table.changes is not None else None
             base = str(table_path(table, self._pipeline.folder))
             tables[each] = Changing(base, changes=changes, key=table.key, order=table.order)
-        place = self._pipeline.folder / "views" / name
-        view = View(
-            shape.select,
-            tables=tables,
-            at=place,
-            answer_within=format_duration(shape.answer_within),
-            spark=self._spark,
-        )
-        return view.start()
+        within = format_duration(shape.answer_within)
+        place = self._folder / f"{number:08d}"
+        return View(shape.select, tables=tables, at=place, answer_within=within, spark=self._spark).start()
 
     def is_open(self, name: str) -> bool:
         """Whether it can be read."""

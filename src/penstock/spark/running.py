@@ -80,6 +80,10 @@ class Running:
         """As `Flow.progress`, and `notes`: what a person should know although nothing failed."""
         return self.flow.progress() | {"notes": [*self._notes, *self._rewritten()]}
 
+    def files_read(self) -> int:
+        """How many input files are in committed micro-batches, as far as Spark remembers them."""
+        return len(self._checkpoint.source_files(0, self._checkpoint.committed()))
+
     def note(self, text: str) -> None:
         """Have something said in `progress()` from now on."""
         self._notes.append(text)

@@ -1,0 +1,180 @@
+"""Pipelines from a file, run to their end, again, and stopped by a signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.app import app
+from penstock.errors import BadOption
+from penstock.server.pipelines import Run, checked
+from tests.server.conftest import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PIPELINE = """
+trigger = "available_now"
+cores = 2
+
+[streams.orders]
+path = "orders/"
+format = "csv"
+columns = { order_id = "long", product_id = "long", ordered_at = "timestamp" }
+
+[tables.products]
+path = "products.csv"
+key = "product_id"
+
+[queries.dear]
+sql = \"\"\"
+SELECT order_id, name, price FROM orders, products
+WHERE orders.product_id = products.product_id AND price > 5\"\"\"
+sink = { path = "dear/" }
+
+[queries.enriched]
+operator = "join_table"
+stream = "orders"
+table = "products"
+on = "product_id"
+how = "left"
+memory = "16MB"
+sink = { format = "delta", path = "enriched/" }
+
+[queries.seen]
+sql = "SELECT order_id, ordered_at FROM orders WHERE product_id < 3"
+"""
+
+
+def write(base: Path, first: int, count: int, bad: bool = False) -> None:
+    lines = [f"{n},{n % 12},2026-01-01 00:{n // 60:02d}:{n % 60:02d}" for n in range(first, first + count)]
+    lines += ["oops,7,2026-01-01 00:00:00"] if bad else []
+    (base / "orders").mkdir(exist_ok=True)
+    (base / "orders" / f"{first:05d}.csv").write_text("order_id,product_id,ordered_at\n" + "\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path, 0, 50, bad=True)
+    products = "".join(f"{n},product {n},{n}.5\n" for n in range(10))
+    (tmp_path / "products.csv").write_text("product_id,name,price\n" + products)
+    (tmp_path / "pipeline.toml").write_text(PIPELINE)
+    return tmp_path
+
+
+@pytest.mark.spark
+def test_a_pipeline_runs_to_its_end_and_goes_on_when_run_again(folder: Path, spark: SparkSession) -> None:
+    import deltalake
+
+    shown: list[int] = []
+    for first, total in ((0, 50), (50, 80)):
+        if first:
+            write(folder, first, total - first)
+        pipeline, _ = checked(folder / "pipeline.toml")
+        running = Run(pipeline, spark, lambda name, batch, rows: shown.extend(rows["order_id"].to_pylist())).start()
+        try:
+            assert running.wait(240)
+        finally:
+            running.stop()
+        assert not running.faults()
+        orders = pa.table({"order_id": list(range(total)), "product_id": [n % 12 for n in range(total)]})
+        dear = duckdb.sql("SELECT order_id FROM orders WHERE product_id % 12 BETWEEN 5 AND 9").fetchall()
+        assert sorted(pq.read_table(folder / "dear")["order_id"].to_pylist()) == sorted(n for (n,) in dear)
+        assert orders.num_rows == total
+        enriched = deltalake.DeltaTable(str(folder / "enriched")).to_pyarrow_table()
+        assert sorted(enriched["order_id"].to_pylist()) == list(range(total))
+        assert enriched["price"].null_count == sum(n % 12 >= 10 for n in range(total))
+    assert sorted(shown) == [n for n in range(80) if n % 12 < 3]
+    # The record that is no order is kept, with its file, and not turned into NULL.
+    aside = [pq.read_table(path) for path in (folder / "pipeline-run" / "groups").glob("*/set_aside")]
+    texts = [str(row) for table in aside for row in table.to_pylist()]
+    assert len(texts) == 3
+    assert all("oops,7" in text and "00000.csv" in text for text in texts)
+    # A query that is written differently is another one: it does not write into the folder of the first.
+    changed = PIPELINE.replace("price > 5", "price > 6")
+    (folder / "pipeline.toml").write_text(changed)
+    with pytest.raises(BadOption, match="holds the output of another query"):
+        Run(checked(folder / "pipeline.toml")[0], spark, lambda *_: None)
+
+
+def test_check_says_what_is_there_and_every_fault_with_its_line(folder: Path) -> None:
+    said = CliRunner().invoke(app, ["check", str(folder / "pipeline.toml")])
+    assert said.exit_code == 0, said.output
+    for words in ("orders", "table join", "join_table", "order_id int64"):
+        assert words in said.output
+    text = PIPELINE.replace("price > 5", "prise > 5").replace('how = "left"', 'how = "lift"')
+    (folder / "pipeline.toml").write_text(text)
+    said = CliRunner().invoke(app, ["check", str(folder / "pipeline.toml")])
+    assert said.exit_code == 1
+    flat = " ".join(said.output.split())
+    for words in ("2 faults", "pipeline.toml:17:", "prise", "pipeline.toml:21:", "lift"):
+        assert words in flat, said.output
+
+
+def test_check_starts_no_spark(folder: Path) -> None:
+    program = (
+        "import sys; from penstock.cli.app import app; app(['check', sys.argv[1]], standalone_mode=False);"
+        "from pyspark import SparkContext; print(SparkContext._active_spark_context)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "None"
+
+
+def test_init_writes_a_pipeline_that_is_right(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "pipeline.toml").unlink()
+    (folder / "orders" / "00000.csv").write_text("order_id,product_id,ordered_at\n1,2,2026-01-01 10:00:00\n")
+    said = CliRunner().invoke(app, ["init", "--stream", "orders/", "--table", "products.csv:product_id"])
+    assert said.exit_code == 0, said.output
+    pipeline, made = checked(folder / "pipeline.toml")
+    assert pipeline.streams["orders"].time == "ordered_at"
+    assert made["enriched"].schema.names == ["order_id", "product_id", "ordered_at", "name", "price"]
+    again = CliRunner().invoke(app, ["init", "--stream", "orders/"])
+    assert again.exit_code == 1
+    lacking = CliRunner().invoke(app, ["init", "--stream", "orders/", "--table", "products.csv:id", "--to", "x.toml"])
+    assert "product_id" in lacking.output
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_pipeline_ends_cleanly_when_asked(folder: Path, number: signal.Signals) -> None:
+    text = PIPELINE.replace('"available_now"', '"100 ms"').replace("cores = 2", "cores = 1")
+    (folder / "pipeline.toml").write_text(text)
+    scratch = folder / "tmp"
+    scratch.mkdir()
+    settings = f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}"
+    program = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "run", str(folder)],
+        env={**os.environ, "TMPDIR": str(scratch), "JDK_JAVA_OPTIONS": settings},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        eventually(lambda: list((folder / "dear").glob("*.parquet")) or program.poll() is not None, 120)
+        write(folder, 50, 30)
+        program.send_signal(number)
+        said, _ = program.communicate(timeout=120)
+    finally:
+        if program.poll() is None:
+            os.killpg(program.pid, signal.SIGKILL)
+            program.wait()
+    assert program.returncode == 0, said
+    assert not list(scratch.iterdir()), "temporary files were left"
+    for group in (folder / "pipeline-run" / "groups").iterdir():
+        planned, done = (
+            {int(n.name) for n in (group / "checkpoint" / log).glob("[0-9]*")} for log in ("offsets", "commits")
+        )
+        assert planned == done, "a batch was left unfinished"
