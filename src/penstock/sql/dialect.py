@@ -176,6 +176,10 @@ _FOLLOWED_BY: dict[str, Callable[[Token], bool]] = {
 }
 
 
+def _begins(token: Token) -> bool:
+    return token.token_type != TokenType.STRING and token.text.upper() in _FOLLOWED_BY
+
+
 def _clauses(text: str, found: list[Token]) -> dict[str, Clause]:
     clauses: dict[str, Clause] = {}
     place = 0
@@ -190,8 +194,8 @@ def _clauses(text: str, found: list[Token]) -> dict[str, Clause]:
             raise _at(
                 text, first, f"{first.text} is none of the clauses at the end of a query.", do=f"They are: {known}."
             )
-        end = place + 1
-        while end < len(found) and found[end].text.upper() not in _FOLLOWED_BY:
+        end = place + 2
+        while end < len(found) and not _begins(found[end]):
             end += 1
         words = found[place + 1 : end]
         if name.lower() in clauses:
@@ -264,12 +268,9 @@ def _parse(text: str, found: list[Token]) -> Any:
         raise BadSQL("This is no SQL.", why=(str(fault).splitlines() or [""])[0], text=text) from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Select):
         kind = type(statements[0]).__name__.upper() if statements else "nothing"
-        raise BadSQL(
-            f"A query is one SELECT, and this is {kind}.",
-            do="Register each part as a query of its own.",
-            text=text,
-            start=found[0].start,
-            end=found[0].end + 1,
+        place = next((token for token in found if token.text.upper() == kind), found[0])
+        raise _at(
+            text, place, f"A query is one SELECT, and this is {kind}.", do="Register each part as a query of its own."
         )
     return statements[0]
 

@@ -127,7 +127,14 @@ def _alike(values: list[Datum]) -> list[Datum]:
         target = kinds[0]
         if pt.is_timestamp(target):
             target = next((kind for kind in kinds if kind.tz), target)
-    return [value if value.type == target else value.cast(target) for value in values]
+    return [_to(value, target) for value in values]
+
+
+def _to(value: Datum, target: pa.DataType) -> Datum:
+    if value.type == target:
+        return value
+    # By way of text: Arrow's own conversion of 0.95 is not the floating number nearest to it.
+    return (value.cast(pa.string()) if pt.is_decimal(value.type) and pt.is_floating(target) else value).cast(target)
 
 
 def _wide(kinds: list[pa.DataType], with_integers: bool) -> pa.DataType:
@@ -144,7 +151,7 @@ def _arithmetic(function: str) -> Callable[[list[Datum], str], Datum]:
 
 
 def _divide(arguments: list[Datum], _: str) -> Datum:
-    top, bottom = (argument.cast(pa.float64()) for argument in arguments)
+    top, bottom = (_to(argument, pa.float64()) for argument in arguments)
     zero = pc.equal(bottom, 0.0)
     safe = pc.if_else(zero, pa.scalar(None, pa.float64()), bottom)
     return pc.divide(top, safe)
@@ -216,7 +223,7 @@ def _round(arguments: list[Datum], digits: str) -> Datum:
 def _cast(arguments: list[Datum], to: str) -> Datum:
     [value] = arguments
     if to == "double":
-        return value.cast(pa.float64())
+        return _to(value, pa.float64())
     if to == "date":
         return (
             value.cast(pa.timestamp("us", value.type.tz)).cast(pa.date32(), safe=False)
@@ -239,6 +246,12 @@ def _cast(arguments: list[Datum], to: str) -> Datum:
 def _substring(arguments: list[Datum], detail: str) -> Datum:
     start, length = (int(bound) for bound in detail.split(","))
     return pc.utf8_slice_codeunits(arguments[0], start - 1, start - 1 + length)
+
+
+def _like(arguments: list[Datum], pattern: str) -> Datum:
+    text = arguments[0].cast(pa.string())
+    # Arrow finds every text to be like no text at all.
+    return pc.match_like(text, pattern) if pattern else pc.equal(text, "")
 
 
 def _text(function: Callable[[Datum], Datum]) -> Callable[[list[Datum], str], Datum]:
@@ -275,7 +288,7 @@ _FUNCTIONS: dict[str, Callable[[list[Datum], str], Datum]] = {
     "or": _logic(pc.or_kleene),
     "not": lambda a, _: pc.invert(a[0].cast(pa.bool_())),
     "is_null": lambda a, _: pc.is_null(a[0]),
-    "like": lambda a, pattern: pc.match_like(a[0].cast(pa.string()), pattern),
+    "like": _like,
     "coalesce": _coalesce,
     "cast": _cast,
     "abs": lambda a, _: pc.abs_checked(a[0]),

@@ -1,0 +1,107 @@
+"""Which queries share a flow, and that this follows from each of them alone."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+
+from penstock.sql.answers import Answer, answer_of
+from penstock.sql.catalogue import Catalogue, Stream
+from penstock.sql.groups import explain, group
+from penstock.sql.parse import Query, parse
+from tests.sql.test_parse import KNOWN
+
+TEXTS = {
+    "minute": "SELECT t.Value FROM Temperature t, Humidity h WHERE t.LocationId = h.LocationId WINDOW 1 MINUTE",
+    "hour": "SELECT h.Value FROM Humidity h, Temperature t WHERE h.LocationId = t.LocationId WINDOW 1 HOUR",
+    "rows": "SELECT t.Value FROM Temperature t, Humidity h WHERE t.LocationId = h.LocationId WINDOW 9 ROWS",
+    "shed": "SELECT t.Value FROM Temperature t, Humidity h WHERE t.LocationId = h.LocationId WINDOW 1 HOUR SHED PROB",
+    "near": "SELECT a, c FROM R, S WHERE S.b - R.b BETWEEN 0 AND 2 WINDOW 1 HOUR",
+    "far": "SELECT a, c FROM S, R WHERE R.b - S.b BETWEEN -90 AND 5 WINDOW 1 HOUR MEMORY 128 MB",
+    "few": "SELECT a, c FROM R, S WHERE R.b = S.b AND R.a BETWEEN 1 AND 2 AND S.c BETWEEN 3 AND 4 WINDOW 1 HOUR",
+    "many": "SELECT a FROM R, S WHERE R.b = S.b AND R.a BETWEEN 1 AND 99 AND S.c BETWEEN 3 AND 99 WINDOW 1 HOUR",
+    "low": "SELECT MIN(PER) FROM STOCK WHERE RISK < 3",
+    "high": "SELECT MIN(PER) AS least FROM STOCK WHERE RISK BETWEEN 6 AND 9",
+    "most": "SELECT MAX(PER) FROM STOCK WHERE RISK BETWEEN 6 AND 9",
+    "tech": "SELECT PER FROM STOCK WHERE sector = 'TECH'",
+    "bank": "SELECT RISK FROM STOCK WHERE sector = 'BANK'",
+}
+
+
+def queries() -> dict[str, Query]:
+    return {name: parse(text, KNOWN) for name, text in TEXTS.items()}
+
+
+def test_queries_of_one_shape_share():
+    found = {tuple(one.queries): one.operator for one in group(queries())}
+    assert found == {
+        ("hour", "minute"): "join_shared",
+        ("rows",): "join_streams",
+        ("shed",): "join_streams",
+        ("far", "near"): "StandingQueries",
+        ("few", "many"): "StandingQueries",
+        ("high", "low"): "Subscriptions",
+        ("most",): "Subscriptions",
+        ("bank", "tech"): "filter",
+    }
+
+
+def test_groups_do_not_depend_on_the_order_nor_on_who_else_is_there():
+    every = queries()
+    names = list(every)
+    whole = group(every)
+    for seed in range(20):
+        random.Random(seed).shuffle(names)
+        assert group({name: every[name] for name in names}) == whole
+        some = set(names[: seed + 1])
+        mates = {frozenset(one.queries) & some for one in whole} - {frozenset()}
+        assert {frozenset(one.queries) for one in group({n: every[n] for n in names if n in some})} == mates
+
+
+def test_memory_is_the_most_that_one_asks_for():
+    both = next(one for one in group(queries()) if "near" in one.queries)
+    assert both.memory == 128 << 20
+
+
+def test_explain_says_with_whom_and_what_it_costs():
+    every = queries()
+    said = explain(every["minute"], {name: query for name, query in every.items() if name != "minute"}, slots=2)
+    assert "shares   one join with hour; windows of 1 min, 1 h" in said
+    assert "join_shared on left_LocationId = right_LocationId" in said
+    assert "memory   64 MB in all" in said
+    assert "with no other query yet" in explain(every["most"], every | {"most": every["low"]})
+
+
+def test_columns_that_nobody_looks_at_are_not_carried():
+    one = next(one for one in group(queries()) if "few" in one.queries)
+    assert one.columns(0) == ("timestamp", "a", "b")
+
+
+def messages(*rows: tuple) -> pa.RecordBatch:
+    """(order, added, removed, inner left and right, outer left and right)."""
+    names = ["at", "added", "removed", "inner_left", "inner_right", "outer_left", "outer_right"]
+    types = [pa.int64()] + [pa.float64()] * 6
+    columns = [pa.array([row[n] for row in rows], kind) for n, kind in enumerate(types)]
+    return pa.RecordBatch.from_arrays(columns, names)
+
+
+def total(function: str) -> Answer:
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("y", pa.float64()), ("at", pa.int64())])
+    catalogue = Catalogue.of({"t": Stream.of("t", schema, key="id", order="at")})
+    return answer_of(parse(f"SELECT {function}(y) AS total FROM t WHERE x BETWEEN 2 AND 7", catalogue))
+
+
+def test_totals_are_exact_and_go_on_after_a_restart():
+    inside, outside = (3.0, 3.0, None, None), (9.0, 9.0, None, None)
+    first = total("sum")
+    got = first(messages((1, 0.1, None, *inside), (2, 0.2, None, *inside), (3, 5.0, None, *outside)))
+    assert got.to_pydict() == {"at": [1, 2], "total": [0.1, 0.30000000000000004]}
+    again = total("sum")
+    again.restore(first.state())
+    assert again(messages((4, None, 0.2, *inside))).to_pydict() == {"at": [4], "total": [0.1]}
+    assert again(messages((5, None, 0.1, *inside))).to_pydict() == {"at": [5], "total": [None]}
+    counted, mean = total("count"), total("avg")
+    both = messages((1, 1.0, None, *inside), (2, 4.0, None, *inside))
+    assert counted(both)["total"].to_pylist() == [1, 2]
+    assert mean(both)["total"].to_pylist() == [1.0, 2.5]
