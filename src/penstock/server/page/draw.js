@@ -46,6 +46,17 @@ export function compare(predicted, measured, unit, label) {
   return picture;
 }
 
+// How much of a limit is used.
+export function gauge(value, limit, words) {
+  const part = limit ? Math.max(0, Math.min(1, (value ?? 0) / limit)) : 0;
+  return s(
+    "svg", { viewBox: `0 0 ${WIDE} 22`, role: "img", "aria-label": words },
+    s("title", {}, words),
+    s("rect", { class: "track", x: 2, y: 3, width: WIDE - 6, height: 14, rx: 4 }),
+    s("rect", { class: "bar", x: 2, y: 3, width: (WIDE - 6) * part, height: 14, rx: 4 }),
+  );
+}
+
 // Sources, slots with their part of the memory, results, and what left otherwise.
 export function flow(group) {
   const shown = Math.min(group.slots ?? 1, 4);

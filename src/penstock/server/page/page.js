@@ -1,5 +1,5 @@
 // What the page does: asks the server every second while somebody looks, and shows what it says.
-import { compare, flow, plot, rates } from "./draw.js";
+import { compare, flow, gauge, plot, rates } from "./draw.js";
 import * as server from "./server.js";
 import { bytes, count, h, keyed, seconds, set, share } from "./tools.js";
 
@@ -273,14 +273,29 @@ function draw(where, value, picture) {
 // ---------------------------------------------------------------- views, streams and tables
 
 function makeView(view) {
-  const entry = { facts: h("dl", { class: "facts" }) };
-  entry.element = h("article", { class: "view", "aria-label": `View ${view.name}` }, h("h3", {}, view.name), entry.facts);
+  const entry = { facts: h("dl", { class: "facts" }), promise: h("p", { class: "dim" }), cost: panel("seconds to bring in what waits") };
+  entry.element = h(
+    "article", { class: "view", "data-view": view.name, "aria-label": `View ${view.name}` },
+    h("h3", {}, view.name), entry.promise, entry.facts, h("div", { class: "panels" }, entry.cost.element),
+  );
   return entry;
 }
 
 function showView(entry, view) {
-  const plain = Object.entries(view).filter(([name, value]) => name !== "name" && ["number", "string", "boolean"].includes(typeof value));
-  facts(entry.facts, plain.map(([name, value]) => [name.replaceAll("_", " "), typeof value === "number" ? count(value) : String(value)]));
+  const each = (numbers) => Object.entries(numbers ?? {}).map(([name, value]) => `${name} ${count(value)}`).join(", ") || null;
+  set(entry.promise, view.promise);
+  entry.promise.className = view.promise_kept === false ? "fault" : "dim";
+  facts(entry.facts, [
+    ["version", count(view.version)],
+    ["changes that wait", each(view.waiting)],
+    ["changes a second", each(view.rates)],
+    ["refreshes", each(view.refreshes)],
+    ["reads in time", `${count(view.reads_in_time)} of ${count(view.reads)}`],
+    ["slowest read", view.reads ? seconds(view.slowest_read) : null],
+    ["set aside", each(view.set_aside)],
+  ]);
+  const words = `${seconds(view.pending_cost)} of ${seconds(view.bound)}`;
+  draw(entry.cost, words, gauge(view.pending_cost, view.bound, `Seconds to bring in what waits: ${words}`));
 }
 
 function showCatalogue(said) {
