@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.errors import BadOption, MemoryTooSmall, PenstockError, PlanError
 from penstock.kernels.contract import RESULTS, SET_ASIDE, Metric
 from penstock.kernels.shared.greedy import Greedy
-from penstock.kernels.shared.intake import CHANGES
+from penstock.kernels.shared.queries import CHANGES
 from penstock.kernels.shared.lwo import LWO
 from penstock.kernels.shared.pace import Pace
 from penstock.kernels.shared.scheduler import Scheduler

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import BadOption
-from penstock.kernels.shared.intake import CHANGES
+from penstock.kernels.shared.queries import CHANGES
 from penstock.kernels.shared.sharedjoin import ADDED
 from penstock.plan.join_shared import JoinSharedPlan, check_name, describe_window, shared_window
 from penstock.spark.flow import Flow

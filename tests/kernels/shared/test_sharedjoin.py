@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.errors import MemoryTooSmall
 from penstock.kernels.contract import Batch, Portion
 from penstock.kernels.shared.greedy import Greedy
-from penstock.kernels.shared.intake import CHANGES
+from penstock.kernels.shared.queries import CHANGES
 from penstock.kernels.shared.lwo import LWO
 from penstock.kernels.shared.pace import Pace
 from penstock.kernels.shared.sharedjoin import ADDED, SharedJoin

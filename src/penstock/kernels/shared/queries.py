@@ -14,12 +14,25 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from penstock.kernels.shared.scan import Levels
 from penstock.kernels.shared.scheduler import Scheduler
 from penstock.kernels.window.windows import FAR
 
 I64 = npt.NDArray[np.int64]
+
+#: What a stream of changes has: its place among them, "add" or "remove", a name, and a window in microseconds ("us") or
+#: rows ("rows").
+CHANGES = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("op", pa.string()),
+        ("query", pa.string()),
+        ("window", pa.int64()),
+        ("unit", pa.string()),
+    ]
+)
 
 
 @dataclass

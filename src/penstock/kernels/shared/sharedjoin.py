@@ -24,16 +24,16 @@ from penstock.kernels.contract import (
     Metric,
 )
 from penstock.kernels.measure import runs
-from penstock.kernels.shared.intake import CHANGES, Intake, aside
 from penstock.kernels.shared.lwo import LWO
 from penstock.kernels.shared.pace import Pace
-from penstock.kernels.shared.queries import Query, QuerySet
+from penstock.kernels.shared.queries import CHANGES, Query, QuerySet
 from penstock.kernels.shared.response import Response, metrics_of
 from penstock.kernels.shared.router import HELD, Pairs, Router
 from penstock.kernels.shared.scan import Rule, Store, advance, first_partner, new_tally
 from penstock.kernels.shared.scheduler import Scheduler
 from penstock.kernels.shared.waiting import WAITING, Arrival, Waiting
-from penstock.kernels.window.arrivals import Queue, Ready, cost_of, costs_of
+from penstock.kernels.window.arrivals import Queue, Ready
+from penstock.kernels.window.intake import Intake, aside
 from penstock.kernels.window.shape import LATE, Shape
 from penstock.kernels.window.side import SideRows
 from penstock.kernels.window.windowjoin import LEAST_BUDGET, truths
@@ -110,7 +110,7 @@ class SharedJoin(Kernel):
             )
         self._gulp = self._room / 16
         self._most_pairs = max(min(65_536, self._slice // 256), 16)
-        self._intake = Intake(shape, times, not by_rows, self._gulp)
+        self._intake = Intake(shape, times, timed=not by_rows, gulp=self._gulp)
         added = pa.schema([pa.field("query", pa.string()), *shape.results])
         self.channels = dict.fromkeys(windows, shape.results) | {ADDED: added, SET_ASIDE: SET_ASIDE_SCHEMA}
         if not by_rows:
@@ -151,8 +151,8 @@ class SharedJoin(Kernel):
                 continue
             self._counts["rows_in"] += rows.num_rows
             able = yield from self._intake.able(side, rows, self._watermark, self._counts)
-            for part in self._gulps(able):
-                queue.add(side, part, *self._described(side, part))
+            for part in self._intake.gulps(able):
+                queue.add(side, part, self._intake.hashes(side, part), self._intake.event_times(side, part))
                 yield from self._make_room(queue)
         yield from self._apply(changes)
         came = self._cost_of(queue)
@@ -200,6 +200,7 @@ class SharedJoin(Kernel):
             "version": self._version,
             "pace": self._pace.head(),
             "queries": self._queries.head(),
+            "waiting": self._waiting.head(),
             "router": self._router.head(),
             "sides": [side.head() for side in self._sides],
         }
@@ -216,8 +217,9 @@ class SharedJoin(Kernel):
         self._pace.restore(said["pace"])
         self._queries.restore(said["queries"])
         for side in _SIDES:
-            self._sides[side].restore(said["sides"][side], chunks, partial(self._intake.described, side))
-        self._waiting.restore(min(self._queries.finished, sum(self._rows)), chunks, self._begin)
+            self._sides[side].restore(said["sides"][side], chunks, partial(self._described, side))
+        finished = min(self._queries.finished, sum(self._rows))
+        self._waiting.restore(said["waiting"], finished, chunks, self._begin)
         if not len(self._waiting):
             self._waiting.base = sum(self._rows)
         outer, inner = self._router.restore(said["router"], chunks)
@@ -243,16 +245,9 @@ class SharedJoin(Kernel):
     # -- coming ------------------------------------------------------------------------------------------------
 
     def _described(self, side: int, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.uint64], I64]:
-        return self._intake.hashes(side, rows), self._intake.moments(side, rows)
-
-    def _gulps(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows in parts that memory is kept free for."""
-        if cost_of(rows) <= self._gulp:
-            yield rows
-            return
-        for begin, end in runs(costs_of(rows), self._gulp):
-            # A copy: a slice would keep all of what it was cut from.
-            yield rows.take(pa.array(np.arange(begin, end)))
+        """As a side keeps them: a window of rows goes by numbers alone."""
+        moments = np.zeros(rows.num_rows, np.int64) if self._by_rows else self._intake.event_times(side, rows)
+        return self._intake.hashes(side, rows), moments
 
     def _cost_of(self, queue: Queue) -> float:
         return queue.cost + WAITING * len(queue)
@@ -305,14 +300,14 @@ class SharedJoin(Kernel):
     def _admit(self, queue: Queue) -> None:
         """The rows of a step wait for jobs, in their order."""
         ready = [queue.take(side, ordered=True) for side in _SIDES]
-        arrival = Arrival(sum(self._rows), *self._rows, self._clock, self._now)
+        arrival = Arrival(sum(self._rows), *self._rows, self._clock)
         had = self._rows
         self._rows = tuple(had[side] + ready[side].rows.num_rows for side in _SIDES)
         for side in _SIDES:
             self._enter(side, ready[side], had[side])
         sides = np.repeat(np.array(_SIDES, np.uint8), [len(one.order) for one in ready])
         order = np.lexsort((sides, np.concatenate([one.order for one in ready])))
-        self._waiting.came(self._stores, arrival, sides[order], self._begin)
+        self._waiting.came(self._stores, arrival, sides[order], self._begin, self._now)
         self._note()
 
     def _enter(self, side: int, ready: Ready, first: int) -> None:
@@ -439,7 +434,7 @@ class SharedJoin(Kernel):
         channel = self._channel(query)
         select = self._select.get(query.name)
         if len(pairs.outer):
-            waited = np.maximum(self._now - self._waiting.arrivals(pairs.outer, "now"), 0)
+            waited = np.maximum(self._now - self._waiting.came_at(pairs.outer), 0)
             self._responses[channel].waits(waited)
         for _, _, left, right in self._side_by_side(pairs):
             rows = self._shape.pairs(left, right)

@@ -25,19 +25,19 @@ from penstock.kernels.contract import (
     Kernel,
     Metric,
 )
-from penstock.kernels.measure import fixed_width, runs
+from penstock.kernels.measure import runs
 from penstock.kernels.window import notes
-from penstock.kernels.window.arrivals import Queue, Ready, cost_of, costs_of
+from penstock.kernels.window.arrivals import Queue, Ready
 from penstock.kernels.window.chains import Cursor, Probes, probe
 from penstock.kernels.window.estimates import Given, KeyEstimates
 from penstock.kernels.window.evict import lowest, with_spare
 from penstock.kernels.window.ghosts import Ghosts
+from penstock.kernels.window.intake import Intake
 from penstock.kernels.window.policy import Arrivals, Candidates, Policy, checked_scores
-from penstock.kernels.window.reading import Reader
 from penstock.kernels.window.shape import ARCHIVE, LATE, RESIDENCE, RESIDENCE_SCHEMA, Shape
 from penstock.kernels.window.side import ENTRY, SideRows
 from penstock.kernels.window.windows import FAR, LEFT, RIGHT, Clock, Window
-from penstock.tables.keys import equal_keys, injective, joinable
+from penstock.tables.keys import equal_keys, injective
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -113,7 +113,6 @@ class WindowJoin(Kernel):
         seed: int = 0,
     ) -> None:
         self._shape, self._window, self._times, self._where = shape, window, times, where
-        self._reader = Reader(shape, window, times)
         self._policy = copy.deepcopy(policy)
         self._fixed, self._archive, self._slot, self._seed = fixed, archive, slot, seed
         self._given = probabilities
@@ -123,7 +122,7 @@ class WindowJoin(Kernel):
         beside = self._slice + 2 * max(each, 4096) + budget / 64 if policy.lossy else self._slice
         self._room = (budget - beside) * 15 / 16
         #: Rows are taken in by so much at once; the sixteenth is for that.
-        self._gulp = self._room / 16
+        self._intake = Intake(shape, times, timed=window.timed, gulp=self._room / 16)
         if budget < LEAST_BUDGET or self._room < budget / 4:
             raise MemoryTooSmall(
                 f"{budget} bytes cannot hold a window.",
@@ -132,7 +131,6 @@ class WindowJoin(Kernel):
             )
         self.channels = self._declared()
         self._verify = not all(injective([shape.left.field(name).type for name in keys]) for keys in shape.keys[:1])
-        self._wide = not (fixed_width(shape.left) and fixed_width(shape.right))
         self._sides = tuple(SideRows(_NAMES[side][0], shape.sides[side]) for side in _SIDES)
         life = half_life or 8.0 * max(window.span(LEFT), window.span(RIGHT))
         self._estimates = (
@@ -171,11 +169,12 @@ class WindowJoin(Kernel):
         came = 0.0
         for side, rows in batch:
             self._counts["rows_in"] += rows.num_rows
-            ready = yield from self._able(side, rows)
+            keyless = self._alone if self._shape.outer(side) else None
+            able = yield from self._intake.able(side, rows, self._clock.watermark, self._counts, keyless)
             self._owes = self._owes or rows.num_rows > 0
-            for part in self._gulps(*ready):
+            for part in self._intake.gulps(able):
                 before = queue.cost
-                queue.add(side, *part)
+                queue.add(side, part, self._intake.hashes(side, part), self._intake.event_times(side, part))
                 came += queue.cost - before
                 self._note(queue.cost)
                 if queue.cost > self._share:
@@ -242,7 +241,7 @@ class WindowJoin(Kernel):
         self._produced, self._missed = said["produced"], said["missed"]
         self._share, self._owes = min(said["share"], self._room), said["owes"]
         for side in _SIDES:
-            self._sides[side].restore(said["sides"][side], chunks, partial(self._reader.described, side))
+            self._sides[side].restore(said["sides"][side], chunks, partial(self._described, side))
         if said["estimates"] and self._estimates:
             for side in _SIDES:
                 self._estimates[side].restore(said["estimates"][side], chunks)
@@ -266,50 +265,6 @@ class WindowJoin(Kernel):
         }
 
     # -- coming ------------------------------------------------------------------------------------------------
-
-    def _able(self, side: int, rows: pa.RecordBatch) -> Any:
-        """The rows that can take part; the others go where they belong."""
-        keys = [rows.column(name) for name in self._shape.keys[side]]
-        able = joinable(keys)
-        if able is not None:
-            self._counts["rows_without_key"] += rows.num_rows - int(able.sum())
-            if self._shape.outer(side):
-                yield from self._alone(side, rows.filter(pa.array(~able)))
-            rows = rows.filter(pa.array(able))
-        if self._times is not None:
-            timed = rows.column(self._times[side]).is_valid().to_numpy(zero_copy_only=False)
-            yield from self._aside(rows, timed, "its event time is NULL")
-            rows = rows if timed.all() else rows.filter(pa.array(timed))
-        if self._wide:
-            fits = costs_of(rows) <= self._gulp
-            yield from self._aside(rows, fits, f"the row is larger than {self._gulp / 2:.0f} bytes")
-            rows = rows if fits.all() else rows.filter(pa.array(fits))
-        times = self._reader.event_times(side, rows)
-        if self._times is not None and self._window.timed and self._clock.watermark is not None:
-            late = times < self._clock.watermark
-            if late.any():
-                self._counts["rows_late"] += int(late.sum())
-                yield Emission(LATE[side], rows.filter(pa.array(late)))
-                rows, times = rows.filter(pa.array(~late)), times[~late]
-        return rows, self._reader.hashes(side, rows), times
-
-    def _aside(self, rows: pa.RecordBatch, good: Mask, reason: str) -> Iterator[Emission]:
-        bad = np.flatnonzero(~good)
-        for begin in range(0, len(bad), 16):
-            some = rows.take(pa.array(bad[begin : begin + 16])).to_pylist()
-            raw = [json.dumps(row, default=str) for row in some]
-            columns = [pa.array([reason] * len(raw)), pa.array([""] * len(raw)), pa.array(raw, pa.string())]
-            self._counts["rows_set_aside"] += len(raw)
-            yield Emission(SET_ASIDE, pa.RecordBatch.from_arrays(columns, schema=SET_ASIDE_SCHEMA))
-
-    def _gulps(self, rows: pa.RecordBatch, hashes: U64, times: I64) -> Iterator[tuple[pa.RecordBatch, U64, I64]]:
-        """The rows in parts that memory is kept free for."""
-        if cost_of(rows) <= self._gulp:
-            yield rows, hashes, times
-            return
-        for begin, end in runs(costs_of(rows), self._gulp):
-            # A copy: a slice would keep all of what it was cut from.
-            yield rows.take(pa.array(np.arange(begin, end))), hashes[begin:end], times[begin:end]
 
     def _overflow(self, queue: Queue) -> Iterator[Emission]:
         """More rows than the queue may hold: in rounds where nothing depends on their order, else some are shed."""
@@ -341,7 +296,7 @@ class WindowJoin(Kernel):
     def _queue_scores(self, side: int, ready: Ready) -> F64:
         moments = self._window.moments(ready.times)
         numbers = np.full(len(moments), self._clock.rows[side])
-        rows = self._candidates(side, ready.hashes, moments, numbers, lambda: self._reader.keys(side, ready.rows))
+        rows = self._candidates(side, ready.hashes, moments, numbers, lambda: self._intake.keys(side, ready.rows))
         return checked_scores(self._policy, rows, self._salt())
 
     def _meet(self, queue: Queue) -> Iterator[Emission]:
@@ -364,7 +319,7 @@ class WindowJoin(Kernel):
         for side in _SIDES:
             self._learn(side, ready[side], had[side])
             numbers = np.arange(had[side], counts[side])
-            moments = self._reader.moments(ready[side].times)
+            moments = self._moments(ready[side].times)
             entered.append(moments)
             first.append(self._sides[side].admit(ready[side].rows, ready[side].hashes, moments, numbers)[0])
             if self._archive and len(numbers):
@@ -385,7 +340,7 @@ class WindowJoin(Kernel):
         timed = self._window.timed
         self._estimates[side].add(ready.hashes, float(self._clock.latest[side] if timed else self._clock.rows[side]))
         times = ready.times if timed else np.arange(first, first + len(ready.hashes))
-        self._policy.observe(Arrivals(side, times, first, lambda: self._reader.keys(side, ready.rows)))
+        self._policy.observe(Arrivals(side, times, first, lambda: self._intake.keys(side, ready.rows)))
 
     # -- meeting -----------------------------------------------------------------------------------------------
 
@@ -556,7 +511,7 @@ class WindowJoin(Kernel):
             rows.column("hashes"),
             rows.column("moments"),
             rows.column("numbers"),
-            lambda: self._reader.keys(side, rows.take(entries, names)),
+            lambda: self._intake.keys(side, rows.take(entries, names)),
         )
 
     def _candidates(
@@ -572,6 +527,14 @@ class WindowJoin(Kernel):
             return self._estimates[1 - side].probability(hashes)
 
         return Candidates(side, hashes, numbers, life, age, self._clock, partner, keys)
+
+    def _moments(self, times: I64) -> I64:
+        """What rows with these times are compared by; a row window goes by numbers alone."""
+        return self._window.moments(times) if self._window.timed else np.zeros(len(times), np.int64)
+
+    def _described(self, side: int, rows: pa.RecordBatch) -> tuple[U64, I64]:
+        """As a side keeps them."""
+        return self._intake.hashes(side, rows), self._moments(self._intake.event_times(side, rows))
 
     def _hide(self, side: int, moments: I64, numbers: I64) -> None:
         reach = self._window.reach(1 - side)

@@ -1,40 +1,29 @@
-"""The rows of a step on their way into the shared join: those that can take part, and where the others go."""
+"""The rows of a step on their way into a window join: those that can take part, and where the others go."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA, Emission
-from penstock.kernels.measure import fixed_width
-from penstock.kernels.window.arrivals import costs_of
+from penstock.kernels.measure import fixed_width, runs
+from penstock.kernels.window.arrivals import cost_of, costs_of
 from penstock.kernels.window.shape import LATE, Shape
 from penstock.tables.keys import hash_keys, joinable
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-#: What a stream of changes has: its place among them, "add" or "remove", a name, and a window in microseconds ("us") or
-#: rows ("rows").
-CHANGES = pa.schema(
-    [
-        ("version", pa.int64()),
-        ("op", pa.string()),
-        ("query", pa.string()),
-        ("window", pa.int64()),
-        ("unit", pa.string()),
-    ]
-)
+#: What becomes of rows without a key.
+Keyless = Callable[[int, pa.RecordBatch], Iterator[Emission]]
 
 
 class Intake:
-    """Reads rows of both sides; counts what it turns away.
+    """Reads rows of both sides, in gulps of at most `gulp` bytes of work; counts what it turns away.
 
     Guarantees
         Every row is given on, or is late, set aside, or counted as without key: `test_every_row_is_accounted_for`.
@@ -42,50 +31,75 @@ class Intake:
         None.
     """
 
-    def __init__(self, shape: Shape, times: tuple[str, str] | None, timed: bool, widest_row: float) -> None:
-        self._shape, self._times, self._timed, self._widest = shape, times, timed, widest_row
+    def __init__(self, shape: Shape, times: tuple[str, str] | None, *, timed: bool, gulp: float) -> None:
+        self._shape, self._times, self._gulp = shape, times, gulp
+        self._late = timed and times is not None
         self._wide = not (fixed_width(shape.left) and fixed_width(shape.right))
+
+    # -- what rows say -----------------------------------------------------------------------------------------
 
     def hashes(self, side: int, rows: pa.RecordBatch) -> U64:
         """Of the keys; 0 where the join has none."""
         keys = [rows.column(name) for name in self._shape.keys[side]]
         return hash_keys(keys) if keys else np.zeros(rows.num_rows, np.uint64)
 
-    def moments(self, side: int, rows: pa.RecordBatch) -> I64:
-        """What windows in time are measured by, in microseconds; 0 where rows have no time."""
+    def keys(self, side: int, rows: pa.RecordBatch) -> pa.Array:
+        """The keys themselves; a struct where they have several columns."""
+        names = self._shape.keys[side]
+        if len(names) == 1:
+            return rows.column(names[0])
+        return pa.StructArray.from_arrays([rows.column(name) for name in names], list(names))
+
+    def event_times(self, side: int, rows: pa.RecordBatch) -> I64:
+        """In microseconds; 0 where rows have none."""
         if self._times is None:
             return np.zeros(rows.num_rows, np.int64)
         column = rows.column(self._times[side])
         micro = column.cast(pa.timestamp("us", column.type.tz), safe=False)
         return micro.cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
-    def described(self, side: int, rows: pa.RecordBatch) -> tuple[U64, I64]:
-        """As the store keeps them: hash, and moment if windows are in time."""
-        moments = self.moments(side, rows) if self._timed else np.zeros(rows.num_rows, np.int64)
-        return self.hashes(side, rows), moments
+    # -- which can take part -----------------------------------------------------------------------------------
 
-    def able(self, side: int, rows: pa.RecordBatch, watermark: int | None, counts: dict[str, float]) -> Any:
+    def able(
+        self,
+        side: int,
+        rows: pa.RecordBatch,
+        watermark: int | None,
+        counts: dict[str, float],
+        keyless: Keyless | None = None,
+    ) -> Generator[Emission, None, pa.RecordBatch]:
         """A generator of what is turned away, that returns the rows that can take part."""
         keys = [rows.column(name) for name in self._shape.keys[side]]
         keyed = joinable(keys) if keys else None
         if keyed is not None:
             counts["rows_without_key"] += rows.num_rows - int(keyed.sum())
+            if keyless is not None:
+                yield from keyless(side, rows.filter(pa.array(~keyed)))
             rows = rows.filter(pa.array(keyed))
         if self._times is not None:
             valid = rows.column(self._times[side]).is_valid().to_numpy(zero_copy_only=False)
             yield from aside(rows, valid, "its event time is NULL", counts)
             rows = rows if valid.all() else rows.filter(pa.array(valid))
         if self._wide:
-            fits = costs_of(rows) <= self._widest
-            yield from aside(rows, fits, f"the row is larger than {self._widest / 2:.0f} bytes", counts)
+            fits = costs_of(rows) <= self._gulp
+            yield from aside(rows, fits, f"the row is larger than {self._gulp / 2:.0f} bytes", counts)
             rows = rows if fits.all() else rows.filter(pa.array(fits))
-        if self._timed and watermark is not None:
-            late = self.moments(side, rows) < watermark
+        if self._late and watermark is not None:
+            late = self.event_times(side, rows) < watermark
             if late.any():
                 counts["rows_late"] += int(late.sum())
                 yield Emission(LATE[side], rows.filter(pa.array(late)))
                 rows = rows.filter(pa.array(~late))
         return rows
+
+    def gulps(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows in parts that memory is kept free for."""
+        if cost_of(rows) <= self._gulp:
+            yield rows
+            return
+        for begin, end in runs(costs_of(rows), self._gulp):
+            # A copy: a slice would keep all of what it was cut from.
+            yield rows.take(pa.array(np.arange(begin, end)))
 
 
 def aside(rows: pa.RecordBatch, good: Mask, reason: str, counts: dict[str, float]) -> Iterator[Emission]:
