@@ -116,6 +116,8 @@ def furnish(folder: Path, page: Path) -> None:
     quotes = {"symbol": [f"S{n % 20}" for n in ids], "risk": rng.integers(0, 100, ROWS).astype(float)}
     quotes |= {"per": rng.integers(1, 60, ROWS).astype(float), "at": times, "quoted_at": times}
     write(folder / "quotes", pa.table(quotes))
+    write(folder / "impressions", pa.table({"ad": ids % 30, "shown_at": times, "page": ["front"] * ROWS}))
+    write(folder / "clicks", pa.table({"ad": ids % 40, "clicked_at": times, "person": ["somebody"] * ROWS}))
     write(folder / "zones", pa.table({"first": [0, 100], "last": [99, 199], "zone": ["a", "b"]}))
     write(folder / "visits", pa.table({"visit_id": ids, "ip": ids % 250}))
     write(folder / "people", pa.table({"person_id": [1, 2, 3], "name": texts}))
