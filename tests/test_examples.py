@@ -7,6 +7,7 @@ import re
 import runpy
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -91,3 +92,34 @@ def test_day_and_night(tmp_path):
     apart = pairs["answered_at"].cast(pa.int64()).to_numpy() - pairs["asked_at"].cast(pa.int64()).to_numpy()
     assert found["day"] + found["night"] == int((abs(apart) <= 7_200_000_000).sum())
     assert min(found.values()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_many_dashboards(tmp_path):
+    found = runpy.run_path(str(ROOT / "examples" / "many_dashboards.py"))["main"](tmp_path)
+    shown, clicked = (pq.read_table(tmp_path / name) for name in ("impressions", "clicks"))
+    pairs = shown.join(clicked, "ad", join_type="inner")
+    at, then = (pairs[name].cast(pa.int64()).to_numpy() for name in ("shown_at", "clicked_at"))
+    assert found["at_once"] == int((abs(at - then) <= 10_000_000).sum())
+    assert found["ever"] == int((abs(at - then) <= 600_000_000).sum())
+    second = 1_700_000_000_000_000 + 1_800_000_000
+    assert found["added"] == int(((abs(at - then) <= 300_000_000) & (at >= second) & (then >= second)).sum())
+    assert found["soon"] == int(((abs(at - then) <= 60_000_000) & (at < second) & (then < second)).sum())
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_queries_as_text(tmp_path, capsys):
+    found = runpy.run_path(str(ROOT / "examples" / "queries_as_text.py"))["main"](tmp_path)
+    said = capsys.readouterr().out
+    assert "shares   one join with all, dry; windows of 30 s, 1 min, 10 min" in said
+    assert "shares   one table and its messages with coldest_low" in said
+    assert all(found.values())
+    degrees, percent = (pq.read_table(tmp_path / name) for name in ("degrees", "percent"))
+    with duckdb.connect() as connection:
+        for name, rows in (("t", degrees), ("h", percent)):
+            connection.register(name, rows)
+        dry = "SELECT COUNT(*) FROM t, h WHERE t.place = h.place AND percent < 20 AND "
+        near = "abs(epoch_us(t.at) - epoch_us(h.at)) <= 600000000".replace(".at", '."at"')
+        assert found["dry"] == connection.sql(dry + near).fetchone()[0]

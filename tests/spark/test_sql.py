@@ -145,15 +145,16 @@ JUDGED = {
 
 #: Texts that run at the same time; each part in as few flows as it needs.
 PARTS = [
-    ("thresholds", "correlated"),
-    ("same_moment", "approximate"),
     ("band", "select_join"),
     ("tech", "relaxed", "range_min"),
-    ("mesh",),
+    *(
+        pytest.param(part, marks=pytest.mark.slow)
+        for part in (("thresholds", "correlated"), ("same_moment", "approximate"), ("mesh",))
+    ),
 ]
 
 
-@pytest.mark.parametrize("part", PARTS, ids=" ".join)
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: " ".join(part))
 def test_what_the_papers_print_runs_and_is_right(world, tmp_path, part):
     standing = ps.sql(
         {name: PRINTED[name].text for name in part},
@@ -189,8 +190,85 @@ def assert_minima(world: World, got: pa.Table) -> None:
     assert list(zip(ordered["at"].to_pylist(), ordered["MIN(PER)"].to_pylist(), strict=True)) == expected
 
 
+@pytest.mark.slow
 def test_the_view_of_the_dissertation(world, tmp_path):
     text = f"CREATE VIEW least AS {PRINTED['middle_east'].text} ANSWER WITHIN 12 SECONDS"
     with ps.sql(text, tables=world.places, at=tmp_path / "views") as view:
         assert view.read().frame.toArrow().to_pylist() == [{"MIN(S.supplycost)": 7.25}]
         assert "12 s" in view.explain()
+
+
+def test_queries_share_flows_and_each_has_its_own_rows(world, tmp_path):
+    """Three windows of one join, and two selections of one table join: two flows, five answers."""
+    joined = "SELECT T.Value AS t, H.Value AS h FROM {} WHERE T.LocationId = H.LocationId AND {} WINDOW {}"
+    less = "H.Value <= T.Value"
+    asked = {
+        "fast": (joined.format("Temperature T, Humidity H", "T.Value > 20", "30 SECONDS"), 0.5, "T.Value > 20"),
+        "slow": (joined.format("Humidity H, Temperature T", less, "20 MINUTES"), 20, less),
+        "also_fast": (joined.format("Temperature T, Humidity H", "T.Value IS NULL", "30 s"), 0.5, "T.Value IS NULL"),
+    }
+    enriched = "SELECT u.amount, s.name FROM updates u JOIN stored s ON u.id = s.id WHERE {}"
+    tables = {"small": enriched.format("amount < 3"), "named": enriched.format("s.name LIKE 'n1%'")}
+    standing = ps.sql(
+        {name: text for name, (text, *_) in asked.items()} | tables, streams=world.streams, tables=world.places
+    )
+    assert sorted(flow.explain().split()[0] for flow in standing.flows) == ["join_shared", "join_table"]
+    assert "shares   one join with fast, slow; windows of 30 s, 20 min" in standing.explain()
+    out = tmp_path / "out"
+    standing.start(results=out, checkpoint=tmp_path / "ck", aside=tmp_path / "aside", trigger=FINITE).wait()
+    for name, (_, minutes, condition) in asked.items():
+        window = f"abs(epoch_us(T.TimeStamp) - epoch_us(H.TimeStamp)) <= {int(minutes * 60_000_000)}"
+        expected = world.judge(
+            "SELECT T.Value AS t, H.Value AS h FROM Temperature T, Humidity H "
+            f"WHERE T.LocationId = H.LocationId AND {condition} AND {window}"
+        )
+        assert expected.num_rows > 0
+        assert_same_rows(read(out / name, expected.schema), expected, label=name)
+    for name, text in tables.items():
+        expected = world.judge(text)
+        assert_same_rows(read(out / name, expected.schema), expected, label=name)
+
+
+def test_the_same_tree_is_the_same_for_spark_and_for_arrow(spark):
+    """Random expressions, eighty of them in one job: NULL, NaN, division by zero, texts, dates."""
+    from penstock.spark.queries import chosen
+    from penstock.sql.answers import answer_of
+    from penstock.sql.catalogue import Catalogue
+    from penstock.sql.parse import parse
+    from tests.sql.expressions import SCHEMA, Writer, rows
+    from tests.sql.test_rows import same
+
+    given = rows(40, 3)
+    columns = ", ".join(f"{Writer(seed + 500).any(3)} AS c{seed}" for seed in range(80))
+    query = parse(f"SELECT {columns} FROM r WHERE p OR q OR i > 1", Catalogue.of({"r": SCHEMA}))
+    frame = spark.createDataFrame(given)
+    theirs = chosen(frame, query.filter, query.columns, query.schema).toArrow()
+    [batch] = given.combine_chunks().to_batches()
+    ours = answer_of(query)(batch)
+    assert theirs.schema.types == ours.schema.types
+    assert theirs.num_rows == ours.num_rows > 10
+    for name in ours.schema.names:
+        for one, other in zip(ours[name].to_pylist(), theirs[name].to_pylist(), strict=True):
+            assert same(one, other), (dict(query.columns)[name], one, other)
+
+
+def test_a_selection_is_sparks_own_and_a_text_can_be_explained(world, tmp_path):
+    text = "SELECT SYMBOL, price * vol AS turnover FROM STOCK WHERE sector = 'BANK'"
+    standing = ps.sql(text, streams=world.streams)
+    writer = standing.results.writeStream.format("memory").queryName("turnover").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
+    got = standing.results.sparkSession.table("turnover").toArrow()
+    assert_same_rows(got, world.judge(text).cast(got.schema), label="turnover")
+    assert "shape    selection: rows of STOCK" in ps.sql(f"EXPLAIN {text}", streams=world.streams)
+
+
+@pytest.mark.slow
+def test_a_view_of_a_stream_and_a_table(world, tmp_path):
+    select = "SELECT name, SUM(amount) AS total FROM updates u JOIN stored s ON u.id = s.id GROUP BY name"
+    with ps.sql(
+        f"CREATE VIEW named AS {select}", streams=world.streams, tables=world.places, at=tmp_path / "views"
+    ) as view:
+        view.take_in()
+        got = view.read().frame.toArrow()
+    expected = world.judge(select).cast(got.schema)
+    assert_same_rows(got, expected, label="named")

@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
         ("m", pa.timestamp("us", "UTC")),
     ]
 )
-_TEXTS = ["", "a", "A", "ab", "a_b", "a%b", "Äß", "x'y", "abc"]
+_TEXTS = ["", "a", "A", "ab", "a_b", "a%b", "Äé", "x'y", "abc"]
 _PATTERNS = ["a%", "%b", "a_", "%", "a_b", ""]
 _DAYS = [date(1999, 12, 31), date(2000, 2, 29), date(2026, 1, 1)]
 
@@ -111,7 +111,7 @@ class Writer:
     def text(self, depth: int) -> str:
         """A text."""
         if depth <= 0:
-            return self._one(lambda: self.column("s", "t"), lambda: self._pick("''", "'a'", "'x''y'", "'Äß'"))
+            return self._one(lambda: self.column("s", "t"), lambda: self._pick("''", "'a'", "'x''y'", "'Äé'"))
         inner = depth - 1
         return self._one(
             lambda: f"({self.text(inner)} || {self.text(inner)})",

@@ -99,6 +99,14 @@ def test_many_ways_to_write_a_band(condition, band):
     assert (shape.columns, shape.band) == (("b", "b"), band)
 
 
+def test_a_key_and_one_comparison_is_a_filter_and_a_key_and_a_band_are_both():
+    text = "SELECT a FROM R, S WHERE R.areaID = S.areaID AND {} WINDOW 1 HOUR"
+    assert isinstance(read(text.format("R.b <= S.b")).shape, WindowJoin)
+    both = read(text.format("R.b BETWEEN S.b - 2 AND S.b")).shape
+    assert isinstance(both, BandJoin)
+    assert (both.on, both.band) == ((("areaID", "areaID"),), (0, 2))
+
+
 def test_a_range_on_each_side_makes_a_select_join_and_one_with_one_end_does_not():
     text = "SELECT a, c FROM S, R WHERE R.b = S.b AND R.a BETWEEN 1 AND 9 AND {} WINDOW 1 HOUR"
     shape = read(text.format("S.c >= 3 AND S.c < 7 AND S.c IN (3, 4)")).shape

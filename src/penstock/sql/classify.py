@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,31 +25,24 @@ from penstock.sql.bounds import Bound, bounds
 from penstock.sql.catalogue import Catalogue, Relation, Stream
 from penstock.sql.constants import nearest
 from penstock.sql.dialect import Statement
+from penstock.sql.ranged import Base, band_join, select_join
 from penstock.sql.reading import Condition, Read
 from penstock.sql.shapes import (
     LEFT,
     RIGHT,
-    BandJoin,
     Pairs,
     Range,
     RangeAggregate,
     Selection,
-    SelectJoin,
     Shape,
     TableJoin,
     WindowJoin,
 )
 from penstock.tables.keys import key_kind
 
-#: Whole numbers up to this can be compared as floats.
-_EXACT = 2**53
 TABLE_POLICIES = ("keepw", "samplew", "topw", "cluster")
 #: How long a micro-batch of a table join may take before rows are shed, if the text does not say.
 _LAG = 10_000_000
-#: By how much a band of floating numbers is widened: what it lets in too much, the filter takes out again.
-_SLACK = 1e-6
-#: Left, right, what is equal, the window.
-Base = tuple[str, str, Pairs, Window]
 
 
 @dataclass(frozen=True)
@@ -252,9 +244,10 @@ class _One:
         archive = self._archive(shed)
         base: Base = (left.name, right.name, on, window)
         if shed is None and archive is None and window.timed:
-            found = self._band(base, read, rest) or self._select(base, read, rest)
+            schemas = (left.schema, right.schema)
+            found = band_join(base, rest, schemas, self._never) or select_join(base, rest, schemas, self._never)
             if found is not None:
-                return found
+                return Classified(found[0], read.columns, found[1])
         if on:
             return Classified(WindowJoin(*base, shed, archive), read.columns, rest)
         if not rest:
@@ -265,6 +258,9 @@ class _One:
             )
         where = rest[0] if len(rest) == 1 else Call("and", rest)
         return Classified(WindowJoin(*base, shed, archive, where), read.columns, ())
+
+    def _never(self, what: str) -> BadSQL:
+        return _whole(self.statement, what, why="The query would never have a result.")
 
     def _window(self, on: Pairs, left: Stream, right: Stream) -> Window:
         clause = self.statement.clauses.get("window")
@@ -301,61 +297,6 @@ class _One:
                     why="Nothing is added up here.",
                     do="Leave GROUP BY out; or make it a view: CREATE VIEW name AS SELECT …",
                 )
-
-    def _band(self, base: Base, read: Read, rest: tuple[Expression, ...]) -> Classified | None:
-        """Conditions that bound the difference of one column of each side."""
-        bands: dict[tuple[str, str], list[tuple[Bound, Expression]]] = {}
-        for condition in rest:
-            found = bounds(condition)
-            for bound in found:
-                if bound.minus is not None:
-                    bands.setdefault((bound.minus.name, bound.column.name), []).append((bound, condition))
-        if len(bands) != 1:
-            return None
-        [(columns, limits)] = bands.items()
-        schemas = [self.catalogue.stream(name).schema for name in base[:2]]
-        types = [schema.field(column).type for schema, column in zip(schemas, columns, strict=True)]
-        if not all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types):
-            return None
-        low, high = _ends([bound for bound, _ in limits])
-        whole = all(pa.types.is_integer(kind) for kind in types)
-        if low > high:
-            raise _whole(self.statement, f"No difference is at least {low} and at most {high}.")
-        if any(math.isfinite(end) and abs(end) > _EXACT for end in (low, high)):
-            return None
-        slack = [0.0 if whole else _SLACK * max(1.0, abs(end)) if math.isfinite(end) else 0.0 for end in (low, high)]
-        exact = {id(condition) for bound, condition in limits if whole and not bound.strict}
-        left = tuple(condition for condition in rest if id(condition) not in exact)
-        shape = BandJoin(*base, columns=columns, band=(float(low) - slack[0], float(high) + slack[1]))
-        return Classified(shape, read.columns, left)
-
-    def _select(self, base: Base, read: Read, rest: tuple[Expression, ...]) -> Classified | None:
-        """Ranges with two ends, on columns of either side that are numbers."""
-        if not base[2]:
-            return None
-        limits: dict[Column, list[tuple[Bound, Expression]]] = {}
-        for condition in rest:
-            for bound in bounds(condition):
-                schema = self.catalogue.stream(base[:2][bound.column.source]).schema
-                kind = schema.field(bound.column.name).type
-                exact = pa.types.is_integer(kind) or (pa.types.is_floating(kind) and not bound.shifted)
-                if bound.minus is None and exact and abs(bound.value) <= _EXACT:
-                    limits.setdefault(bound.column, []).append((bound, condition))
-        sides: tuple[list[Range], list[Range]] = ([], [])
-        taken: set[int] = set()
-        for column in sorted(limits, key=lambda column: column.name):
-            low, high = _ends([bound for bound, _ in limits[column]])
-            if math.isinf(low) or math.isinf(high):
-                continue
-            if low > high:
-                raise _whole(self.statement, f"No {column.name} is at least {low} and at most {high}.")
-            sides[column.source].append(Range(column.name, float(low), float(high)))
-            taken |= {id(condition) for bound, condition in limits[column] if not bound.strict}
-        if not sides[LEFT] or not sides[RIGHT]:
-            return None
-        left = tuple(condition for condition in rest if id(condition) not in taken)
-        shape = SelectJoin(*base, ranges=(tuple(sides[LEFT]), tuple(sides[RIGHT])))
-        return Classified(shape, read.columns, left)
 
     # -- both --------------------------------------------------------------------------------------------------------
 
@@ -434,13 +375,6 @@ def _turn(expression: Expression) -> Expression:
         case Aggregate(function, argument) if argument is not None:
             return Aggregate(function, _turn(argument))
     return expression
-
-
-def _ends(found: Sequence[Bound]) -> tuple[float, float]:
-    """The narrowest that all of them leave, as numbers."""
-    low = max((bound.value for bound in found if not bound.upper), default=-math.inf)
-    high = min((bound.value for bound in found if bound.upper), default=math.inf)
-    return low, high
 
 
 def _closed(found: Sequence[Bound], kind: pa.DataType) -> tuple[Value, Value]:

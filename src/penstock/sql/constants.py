@@ -38,6 +38,9 @@ def constant(value: Value) -> Literal:
         if isinstance(value, type_):
             if kind == kinds.NUMBER and abs(int(value)) >= 1 << 63:  # type: ignore[arg-type]
                 raise BadOption(f"{value} is more than 64 bits can count.")
+            if isinstance(value, datetime):
+                # A moment without a zone is in UTC, wherever the program runs.
+                return Literal(value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC), kind)
             return Literal(float(value) if isinstance(value, Decimal) else value, kind)
     raise BadOption(
         f"A {type(value).__name__} is no constant of a query.", do="Give a number, a text, a boolean, a date or a time."
@@ -64,8 +67,8 @@ def nearest(value: Any, kind: pa.DataType, *, upper: bool, strict: bool) -> Any:
         last = exact.quantize(step, ROUND_FLOOR if upper else ROUND_CEILING)
         return last if not strict or last != exact else last - step if upper else last + step
     if pt.is_timestamp(kind) and isinstance(value, datetime):
-        moment = value if value.tzinfo or kind.tz is None else value.replace(tzinfo=UTC)
-        moment = moment.astimezone(UTC) if kind.tz else moment.replace(tzinfo=None)
+        moment = value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        moment = moment if kind.tz else moment.replace(tzinfo=None)
         return moment + timedelta(microseconds=(-1 if upper else 1) * strict)
     if pt.is_date(kind) and isinstance(value, date) and not isinstance(value, datetime):
         return value + timedelta(days=(-1 if upper else 1) * strict)

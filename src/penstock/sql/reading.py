@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlglot import exp
@@ -258,6 +259,8 @@ class _Placed(Scalars):
                 return found, kind
             if isinstance(found, Literal) and found.kind == "decimal":
                 return Literal(float(found.value), kinds.FLOAT), kinds.FLOAT  # type: ignore[arg-type]
+            if isinstance(found, Literal) and isinstance(found.value, datetime):
+                return constant(found.value), kind
             if isinstance(found, Call) and found.function in _ON_DOUBLES:
                 return self._on_doubles(found), kind
             return found, kind

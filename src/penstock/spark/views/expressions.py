@@ -41,7 +41,8 @@ def _case(arguments: list[SparkColumn], _: str) -> SparkColumn:
     pairs = len(arguments) // 2
     start: Any = fn
     for number in range(pairs):
-        start = start.when(arguments[2 * number], arguments[2 * number + 1])
+        # NULL alone has no type, and a condition must be a boolean.
+        start = start.when(arguments[2 * number].cast("boolean"), arguments[2 * number + 1])
     return start.otherwise(arguments[-1]) if len(arguments) % 2 else start
 
 
