@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from penstock.errors import BadOption
 from penstock.server.engine import Engine
-from tests.server.conftest import Shop, all_rows, eventually
+from tests.server.conftest import PIPELINE, Shop, all_rows, bag, eventually
 
 pytestmark = pytest.mark.spark
 
@@ -101,3 +104,32 @@ def newest_minimum(shop: Shop) -> int | None:
     for part in shop.rows["orders"]:
         newest |= {row["product_id"]: row["quantity"] for row in part.to_pylist()}
     return min((quantity for product, quantity in newest.items() if 10 <= product <= 20), default=None)
+
+
+@pytest.mark.slow
+def test_a_view_is_read_fresh_and_survives(shop: Shop, engines: Callable[..., Engine]) -> None:
+    stock = pa.table({"product_id": [1, 2, 3], "shelf": ["a", "a", "b"], "pieces": [5, 6, 7]})
+    pq.write_table(stock, shop.base / "stock.parquet")
+    (shop.base / "stock-changes").mkdir()
+    said = '\n[tables.stock]\npath = "stock.parquet"\nkey = "product_id"\nchanges = "stock-changes/"\n'
+    (shop.base / "pipeline.toml").write_text(PIPELINE + said)
+    text = "CREATE VIEW shelves AS SELECT shelf, SUM(pieces) AS pieces FROM stock GROUP BY shelf ANSWER WITHIN 1 MINUTE"
+    engine = engines(shop)
+    engine.register("shelves", text)
+    eventually(lambda: engine.status("shelves")["state"] == "running", 120)
+    assert bag(engine.read_view("shelves")["rows"]) == [{"shelf": "a", "pieces": 11}, {"shelf": "b", "pieces": 7}]
+    change = pa.table({"product_id": [2], "shelf": ["b"], "pieces": [1], "_change_type": ["update"]})
+    pq.write_table(change, shop.base / ".1.parquet")
+    (shop.base / ".1.parquet").rename(shop.base / "stock-changes" / "1.parquet")
+    answer = engine.read_view("shelves")
+    assert answer["fresh"]
+    assert bag(answer["rows"]) == [{"shelf": "a", "pieces": 5}, {"shelf": "b", "pieces": 8}]
+    assert engine.progress()["views"][0]["promise_kept"]
+    with pytest.raises(BadOption, match="is a view"):
+        engine.results("shelves")
+    engine.stop()
+    engine = engines(shop)
+    eventually(lambda: engine.status("shelves")["state"] == "running", 120)
+    assert bag(engine.read_view("shelves")["rows"]) == bag(answer["rows"])
+    engine.remove("shelves")
+    eventually(lambda: not list((engine.folder / "views").iterdir()), 30)

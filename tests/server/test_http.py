@@ -123,25 +123,27 @@ def test_results_are_followed_and_gone_on_with_by_the_last_id(server: Served) ->
 
 def test_news_reach_those_who_wait(server: Served) -> None:
     register(server, "everything", ALL)
-    got: list[int] = []
+    got: list[list[int]] = [[] for _ in range(8)]
 
-    def follow() -> None:
+    def follow(mine: list[int], until: int) -> None:
         with server.client() as client, client.stream("GET", "/queries/everything/events") as stream:
             for _, _, data in events(stream.iter_lines()):
-                got.extend(row["order_id"] for row in data["rows"])
-                if len(got) >= 9:
+                mine.extend(row["order_id"] for row in data["rows"])
+                if len(mine) >= until:
                     return
 
-    threads = [threading.Thread(target=follow, daemon=True) for _ in range(3)]
+    # Half of them hang up early, which is nothing to the others.
+    wanted = [3 if n % 2 else 30 for n in range(8)]
+    threads = [threading.Thread(target=follow, args=each, daemon=True) for each in zip(got, wanted, strict=True)]
     for thread in threads:
         thread.start()
-    eventually(lambda: server.hub.following == 3, 10)
-    for n in range(3):
+    eventually(lambda: server.hub.following == 8, 10)
+    for n in range(10):
         commit(server.engine, "everything", orders(3 * n, 3))
     for thread in threads:
         thread.join(20)
         assert not thread.is_alive()
-    assert sorted(got)[:9] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert all(mine[:until] == list(range(until)) for mine, until in zip(got, wanted, strict=True))
     eventually(lambda: server.hub.following == 0, 10)
 
 

@@ -17,7 +17,11 @@ from tests.server.conftest import Shop, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
-QUERY = "SELECT o.order_id, p.name FROM orders o, products p WHERE o.product_id = p.product_id MEMORY 16 MB"
+MARKUP = "<img src=x onerror=alert(1)>"
+QUERY = (
+    "SELECT o.order_id, p.name FROM orders o, products p "
+    f"WHERE o.product_id = p.product_id AND p.name <> '{MARKUP}' MEMORY 16 MB"
+)
 #: Seconds; the first micro-batch on a busy machine takes its time.
 PATIENCE = 180
 FLAGS = (
@@ -106,6 +110,8 @@ def test_a_query_from_its_first_letter_to_its_end(served, shop, browser):
 
     browser.sees('[data-query="priced"] .state', "running")
     browser.sees('[data-query="priced"] .facts', "since the start")
+    browser.sees('[data-query="priced"] pre', MARKUP)
+    assert not browser.driver.find_elements("css selector", "main img")
     browser.sees("[data-group]", "kernel of slot 0")
     before = eventually(lambda: _rows(browser), PATIENCE)
     shop.add("orders", 60)

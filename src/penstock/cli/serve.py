@@ -32,6 +32,7 @@ class Asked:
 
 def serve(asked: Asked) -> None:
     """Serve until asked to stop; then finish the micro-batches under way."""
+    asked = replace(asked, host=address(asked.host))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     pipeline, _ = checked(asked.pipeline)
     if pipeline.trigger is None:
@@ -63,13 +64,27 @@ def serve(asked: Asked) -> None:
         spark.stop()
 
 
+def address(host: str) -> str:
+    """The address to listen at: as it is, or that of this machine alone."""
+    if host == "localhost":
+        return "127.0.0.1"
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        raise BadOption(
+            f"--host {host!r} is no address.",
+            do="Give an address: 127.0.0.1, ::1, or 0.0.0.0 for all of this machine; names go to --allow-host.",
+        ) from None
+
+
 def hosts(host: str, port: int, more: list[str]) -> frozenset[str]:
-    """The values of the header Host that are ours: this address, and names that it is known by elsewhere."""
-    names = [host, *more]
+    """The values of the header Host that are ours: this address with its port, and names that a proxy passes on."""
+    own = [host]
     if host in ("0.0.0.0", "::") or ipaddress.ip_address(host).is_loopback:
-        names += ["127.0.0.1", "localhost", "::1"]
-    shown = [f"[{name}]" if ":" in name else name for name in names]
-    return frozenset(each.lower() for name in shown for each in (f"{name}:{port}", *([name] if port == 80 else [])))
+        own += ["127.0.0.1", "localhost", "::1"]
+    shown = [f"[{name}]" if ":" in name else name for name in own]
+    named = [f"{name}:{port}" for name in [*shown, *more]] + more + (shown if port == 80 else [])
+    return frozenset(name.lower() for name in named)
 
 
 def _say(asked: Asked, port: int, token: str | None, folder: Path) -> None:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from penstock.errors import PenstockError, UnknownQuery
 from penstock.server.engine import Engine
-from penstock.server.guard import Receive, Refused, Scope, Send, told
+from penstock.server.guard import Receive, Refused, Scope, Send, log, told
 from penstock.server.limits import Limits
 from penstock.server.reading import Offset, as_json
 from penstock.server.serving import ABORT
@@ -45,7 +45,7 @@ class Hub:
         self._limits = limits
         self._cache: OrderedDict[tuple[str, Offset | None], Event] = OrderedDict()
         self._cached = 0
-        self._asked: dict[tuple[str, Offset | None], asyncio.Future[Event | None]] = {}
+        self._asked: dict[tuple[str, Offset | None], asyncio.Task[Event | None]] = {}
         self._news = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self.following = 0
@@ -94,19 +94,18 @@ class Hub:
         if key in self._cache:
             self._cache.move_to_end(key)
             return self._cache[key]
-        if key in self._asked:
-            return await asyncio.shield(self._asked[key])
-        asked: asyncio.Future[Event | None] = asyncio.get_running_loop().create_future()
-        self._asked[key] = asked
+        asked = self._asked.get(key)
+        if asked is None:
+            # A task of its own: who asked first may hang up while others wait for the same.
+            asked = self._asked[key] = asyncio.create_task(self._make(key, name, owner, after))
+            asked.add_done_callback(lambda task: task.cancelled() or task.exception())  # they may all be gone
+        return await asyncio.shield(asked)
+
+    async def _make(self, key: tuple[str, Offset | None], name: str, owner: str, after: Offset | None) -> Event | None:
         try:
             event = await run_in_threadpool(self._read, name, owner, after)
-        except BaseException as fault:
-            asked.set_exception(fault)
-            asked.exception()  # it may be that nobody else waits for it
-            raise
         finally:
             del self._asked[key]
-        asked.set_result(event)
         if event is not None:
             self._keep(key, event)
         return event
@@ -156,7 +155,9 @@ class EventStream(Response):
             self._hub.following -= 1
             for task in (gone, sending):
                 task.cancel()
-            await asyncio.gather(gone, sending, return_exceptions=True)
+            _, fault = await asyncio.gather(gone, sending, return_exceptions=True)
+            if isinstance(fault, Exception):
+                log.error("a stream of events ended in an error", exc_info=fault)
 
     async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
