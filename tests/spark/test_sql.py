@@ -154,7 +154,7 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: " ".join(part))
+@pytest.mark.parametrize("part", PARTS, ids=" ".join)
 def test_what_the_papers_print_runs_and_is_right(world, tmp_path, part):
     standing = ps.sql(
         {name: PRINTED[name].text for name in part},
