@@ -30,7 +30,7 @@ SHARES = (1 / 600, 5 / 600, 15 / 600, 0.5, 0.85, 0.95, 1.0)
 
 def benchmarks(quick: bool) -> list[Benchmark]:
     """Seven queries; and one of them that must not wait for the others."""
-    size = Size(2_000, 2, 4_000, 16 << 20) if quick else Size(50_000, 2, 100_000, 48 << 20)
+    size = Size(2_000, 2, 4_000, 16 << 20) if quick else Size(20_000, 2, 40_000, 24 << 20)
     return [
         Benchmark(
             "join_shared/seven",

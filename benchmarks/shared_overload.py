@@ -91,7 +91,7 @@ def responses(load: Overload, scheduler: str, turn: Turn) -> dict[str, F64]:
         running = flow.start(checkpoint=str(place / "ck"), trigger={"processingTime": "1 second"}, **outputs)
         try:
             _until(lambda: bool(flow.history()) and not flow.history()[-1]["unfinished"], running)
-            came = _arrive(place, load, flow, running, turn)
+            came = _arrive(place, load, flow, running, turn, after=2 if turn.warming else 9)
         finally:
             running.stop()
         return {name: _waits(place / name, np.array(came), load.steps) for name in WINDOWS}
@@ -118,10 +118,10 @@ def _flow(place: Path, load: Overload, scheduler: str) -> SharedFlow:
     )
 
 
-def _arrive(place: Path, load: Overload, flow: SharedFlow, running: Running, turn: Turn) -> list[float]:
+def _arrive(place: Path, load: Overload, flow: SharedFlow, running: Running, turn: Turn, after: int) -> list[float]:
     """Rows arrive, half a step's at a time, two halves for each step that is done; when each half came."""
     begun, came = len(flow.history()), []
-    while len(came) < 2 * (load.steps + 12):
+    while len(came) < 2 * (load.steps + after):
         done = len(flow.history()) - begun
         # Two halves ahead, so that the next step finds its rows.
         while len(came) < 2 * (done + 1):

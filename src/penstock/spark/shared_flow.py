@@ -89,6 +89,8 @@ class SharedFlow(Flow):
         """The results of a query as a streaming DataFrame, also of one that was added."""
         if name in self._channels:
             return self.channel(name)
+        if name not in self.queries:
+            raise BadOption(f"There is no query {name!r}.", do=f"The queries are: {', '.join(self.queries)}.")
         from pyspark.sql import functions as fn
 
         return self.channel(ADDED).where(fn.col("query") == name).drop("query")

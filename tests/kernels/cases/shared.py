@@ -89,16 +89,16 @@ def make(plan: SharedPlan) -> SharedJoin:
 
 @st.composite
 def arrivals(draw: DrawFn, plan: SharedPlan, ordered: bool) -> list[Portion]:
-    """Rows of both sides; in order each time comes once, so that no cut changes the order."""
-    keys = [draw(tables(plan.kind, pa.schema([]), min_rows=0, max_rows=8)) for _ in (0, 1)]
-    total = sum(table.num_rows for table in keys)
+    """Rows of both sides with few keys, so that most meet several. In order, each time comes once, and no cut changes
+    the order.
+    """
+    keys = draw(tables(plan.kind, pa.schema([]), min_rows=1, max_rows=3)).to_pylist()
+    total = draw(st.integers(0, 24))
     clock = draw(st.lists(st.integers(0, 60), min_size=total, max_size=total, unique=ordered))
-    turns = draw(st.permutations([side for side, table in enumerate(keys) for _ in range(table.num_rows)]))
-    portions, used = [], [0, 0]
-    for side, moment in zip(turns, sorted(clock) if ordered else clock, strict=True):
-        row = keys[side].slice(used[side], 1).to_pylist()[0]
-        used[side] += 1
-        row |= {TIMES[side]: moment, "vw"[side]: draw(st.integers(0, 9))}
+    turns = draw(st.lists(st.tuples(st.integers(0, 1), st.sampled_from(keys)), min_size=total, max_size=total))
+    portions = []
+    for number, ((side, key), moment) in enumerate(zip(turns, sorted(clock) if ordered else clock, strict=True)):
+        row = key | {TIMES[side]: moment, "vw"[side]: number % 7}
         portions.append(Portion(side, pa.RecordBatch.from_pylist([row], schema=plan.shape.sides[side])))
     return portions
 

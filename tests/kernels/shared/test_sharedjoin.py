@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from penstock.errors import MemoryTooSmall
 from penstock.kernels.contract import Batch, Portion
 from penstock.kernels.shared.greedy import Greedy
-from penstock.kernels.shared.queries import CHANGES
 from penstock.kernels.shared.lwo import LWO
 from penstock.kernels.shared.pace import Pace
+from penstock.kernels.shared.queries import CHANGES
+from penstock.kernels.shared.router import Router
 from penstock.kernels.shared.sharedjoin import ADDED, SharedJoin
 from penstock.kernels.shared.swf import SWF
 from penstock.kernels.window.shape import Shape
 from penstock.testing import EventTime, Host
+from penstock.testing.conformance import CASES, equals_twin, load_cases
 
 _spec = importlib.util.spec_from_file_location("shared_naive", Path(__file__).parent / "naive.py")
 naive = importlib.util.module_from_spec(_spec)
@@ -116,6 +118,21 @@ def test_queries_come_and_go(history, hashed, by_rows):
             assert got[name] == lives[0]
         # A name that came again is another query: its stream may begin before the old one has ended.
         assert sorted(got[name]) == sorted(itertools.chain(*lives))
+
+
+def test_a_router_that_does_not_wait_for_its_turn_is_noticed(monkeypatch):
+    """A planted fault: a suite that checks nothing would not see it."""
+    load_cases(Path(__file__).parents[1] / "cases")
+    patient = Router.ready
+
+    def hasty(self, query, *rest, **options):
+        if len(self):
+            query.done = int(self.held.outer[-1]) + 1
+        return patient(self, query, *rest, **options)
+
+    monkeypatch.setattr(Router, "ready", hasty)
+    with pytest.raises(AssertionError, match="against the naive twin"):
+        equals_twin(CASES["shared join, in order"])
 
 
 def test_changes_without_sense_are_set_aside_and_told_once():

@@ -21,19 +21,20 @@ U8 = npt.NDArray[np.uint8]
 
 #: Bytes that a row with jobs left takes up here, also while arrays grow.
 WAITING = 96
+#: Steps of which it is remembered when their rows came; of older ones it is as if they had come with the oldest.
+_STAMPS = 200
 #: Finds where scans begin, for rows of both sides with these numbers and so many rows of the other side before them.
 Begin = Callable[[U8, I64, I64], I64]
 _COLUMNS = {"sides": np.uint8, "numbers": np.int64, "before": np.int64, "cursors": np.int64, "founds": np.int32}
 
 
 class Arrival(NamedTuple):
-    """One step's rows: the first of them, how many of each side were before, the clock in work and in milliseconds."""
+    """One step's rows: the first of them, how many of each side were before, and the clock in units of work."""
 
     first: int
     left: int
     right: int
     clock: int
-    now: int
 
 
 class Waiting:
@@ -52,6 +53,9 @@ class Waiting:
         self._arrivals: list[tuple[str, Arrival, int]] = []
         self._cursors: str | None = None
         self._fresh: dict[str, pa.Buffer] = {}
+        #: The first row of a step, and the milliseconds at which it came. Not in chunks: a step that is run again has
+        #: another time, and a chunk must be the same.
+        self._stamps: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._arrays["sides"])
@@ -81,10 +85,11 @@ class Waiting:
         """Of each row how many rows of the other side came before it."""
         return self._arrays["before"]
 
-    def came(self, step: int, arrival: Arrival, sides: U8, begin: Begin) -> None:
-        """Rows came, in this order of sides."""
+    def came(self, step: int, arrival: Arrival, sides: U8, begin: Begin, now: int) -> None:
+        """Rows came, in this order of sides, at this time in milliseconds."""
         if not len(sides):
             return
+        self._stamps = [*self._stamps, (arrival.first, now)][-_STAMPS:]
         name = f"o{step}"
         note = np.array(arrival, np.int64).tobytes() + sides.tobytes()
         self._fresh[name] = pa.py_buffer(note)
@@ -108,14 +113,13 @@ class Waiting:
 
     def outers(self) -> Outers:
         """For the scan, which writes where rows stopped."""
-        clocks = self.arrivals(np.arange(self.base, self.end), "clock")
+        known = [(arrival.first, arrival.clock) for _, arrival, _ in self._arrivals]
+        clocks = _latest(known, np.arange(self.base, self.end))
         return Outers(base=self.base, arrived=clocks, **self._arrays)
 
-    def arrivals(self, rows: I64, what: str) -> I64:
-        """When rows came: the `clock`, or `now`."""
-        firsts = np.array([arrival.first for _, arrival, _ in self._arrivals], np.int64)
-        said = np.array([getattr(arrival, what) for _, arrival, _ in self._arrivals], np.int64)
-        return said[np.searchsorted(firsts, rows, side="right") - 1] if len(rows) else np.zeros(0, np.int64)
+    def came_at(self, rows: I64) -> I64:
+        """When rows came, in milliseconds."""
+        return _latest(self._stamps, rows)
 
     def finish(self, upto: int, log: ChunkLog) -> None:
         """All jobs of the rows before `upto` are done."""
@@ -128,6 +132,11 @@ class Waiting:
             if end <= self.base and self._fresh.pop(name, None) is None:
                 log.drop(name)
         self._arrivals = [one for one in self._arrivals if one[2] > self.base]
+        self._stamps = [
+            one
+            for one, later in zip(self._stamps, [*self._stamps[1:], None], strict=True)
+            if later is None or later[0] > self.base
+        ]
 
     def store(self, step: int, begun: int, log: ChunkLog) -> None:
         """Write what came, and where the rows before `begun` and the next one stopped."""
@@ -142,8 +151,13 @@ class Waiting:
             self._cursors = f"c{step}"
             log.add(self._cursors, pa.py_buffer(stopped.tobytes()))
 
-    def restore(self, finished: int, chunks: Mapping[str, pa.Buffer], begin: Begin) -> None:
+    def head(self) -> list[tuple[int, int]]:
+        """What the chunks do not say."""
+        return self._stamps
+
+    def restore(self, said: list[list[int]], finished: int, chunks: Mapping[str, pa.Buffer], begin: Begin) -> None:
         """The rows of these chunks that are not finished."""
+        self._stamps = [(first, now) for first, now in said]
         found = []
         for name, blob in chunks.items():
             if name.startswith("o"):
@@ -161,3 +175,11 @@ class Waiting:
     def count_found(self, rows: I64) -> None:
         """Pairs that are held, by their row."""
         self._arrays["founds"] = np.bincount(rows - self.base, minlength=len(self)).astype(np.int32)
+
+
+def _latest(known: list[tuple[int, int]], rows: I64) -> I64:
+    """For each row what is said of the last step that begins with it or before."""
+    if not len(rows) or not known:
+        return np.zeros(len(rows), np.int64)
+    firsts, said = np.array(known, np.int64).T
+    return said[np.maximum(np.searchsorted(firsts, rows, side="right") - 1, 0)]
