@@ -2,7 +2,7 @@
 
 One lock guards the view; a refresh of one table holds it, so a reader who comes while another refresh is under way
 waits for that one, and then does the rest itself. What waits is kept so small that all of it, also what arrives
-meanwhile, can be refreshed within the promise.
+meanwhile, can be refreshed within the promise, after such a refresh (`penstock.kernels.views.pace`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from penstock.errors import AnswerTimeTooShort
 from penstock.kernels.views.naive import Naive
 from penstock.kernels.views.online import Online
-from penstock.kernels.views.planner import Planner, Situation, within
+from penstock.kernels.views.pace import allowed, due
+from penstock.kernels.views.planner import Planner
 from penstock.kernels.views.simulate import Simulate
 from penstock.plan.units import format_duration
 from penstock.plan.view import ViewPlan
@@ -73,6 +74,8 @@ class Service:
         self._seen = {name: {entry.name for entry in maintainer.waiting(name)} for name in self._tables}
         self._began = time.monotonic()
         self._lock = threading.RLock()
+        #: Readers who wait for an answer that needs a refresh.
+        self._readers = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._fault: BaseException | None = None
@@ -132,16 +135,19 @@ class Service:
         with self._lock:
             waiting = self._look()
             pending = tuple(sum(entry.changes for entry in waiting[name]) for name in self._tables)
-            costs, bound = self._times.costs(self._tables), self._times.bound(self._plan.answer_within)
+            costs, available = self._times.costs(self._tables), self._times.bound(self._plan.answer_within)
             rates = self._rates.rates or (0.0,) * len(pending)
-            soon = ahead + sum(cost(n) for cost, n in zip(costs, pending, strict=True))
-            later = tuple(n + int(rate * soon) if n or rate else 0 for n, rate in zip(pending, rates, strict=True))
-            situation = Situation(later, costs, bound, self._now())
-            if not any(pending) or within(situation.each(), bound):
+            situation = due(pending, rates, costs, available, ahead, self._now())
+            if situation is None:
                 return []
             chosen = self._planner.choose(situation)
             names = [self._tables[number] for number in chosen if pending[number]]
-        return [done for name in names for done in self._advance(name, waiting[name])]
+        done: list[Refreshed] = []
+        for name in names:
+            # A reader refreshes everything: it waits for the table under way, not for the ones after it.
+            if self._readers == 0:
+                done += self._advance(name, waiting[name])
+        return done
 
     def refresh(self, tables: tuple[str, ...] | None = None) -> list[Refreshed]:
         """Refresh all that waits now, of some tables or all."""
@@ -187,6 +193,14 @@ class Service:
             quick = self._stale_answer(asked, max_staleness, began)
             if quick is not None:
                 return quick
+        self._readers += 1
+        try:
+            return self._fresh_answer(asked, max_staleness, began)
+        finally:
+            self._readers -= 1
+
+    def _fresh_answer(self, asked: float, max_staleness: float | None, began: float) -> Answer:
+        """Refresh everything that is too old for this reader, and answer."""
         with self._lock:
             entries = self._look()
             for name in self._tables:
@@ -253,7 +267,7 @@ class Service:
             waiting=waiting,
             rates=rates,
             pending_cost=pending,
-            bound=times.bound(self._plan.answer_within),
+            bound=allowed(list(waiting.values()), list(rates.values()), costs, times.bound(self._plan.answer_within)),
             costs={name: (cost.setup, cost.each) for name, cost in zip(self._tables, costs, strict=True)},
             refreshes=dict(times.actions),
             work=dict(times.work),

@@ -1,0 +1,57 @@
+"""When something must be done so that a reader who comes at any moment is answered in time.
+
+A reader waits for two things: a refresh that is under way when it comes, for it cannot be stopped; and then for the
+refresh of everything that waits, also of what arrived during the first one. Both together must fit. No refresh makes it
+better than right after everything was refreshed, when what arrived meanwhile waits already: a bound below that would
+have tables refreshed without end, for nothing, and readers wait for those refreshes as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.kernels.views.costs import Cost
+from penstock.kernels.views.planner import Situation, within
+
+#: By how much what waits may grow beyond what there is right after everything was refreshed, at the least.
+LEEWAY = 1.25
+
+
+def allowed(pending: Sequence[int], rates: Sequence[float], costs: Sequence[Cost], available: float) -> float:
+    """What refreshing all that waits may cost, if a reader has `available` seconds.
+
+    >>> from penstock.kernels.views.costs import Linear
+    >>> flat, steep = Linear(each=0.0, setup=2.0), Linear(each=0.01, setup=0.0)
+    >>> allowed([5, 100], [1.0, 1.0], [flat, steep], available=9.0)
+    7.0
+    """
+    # What a refresh under way takes is part of all that waits; what arrives during it waits once more.
+    again = max(
+        (
+            cost(max(1, int(rate * cost(n))))
+            for cost, rate, n in zip(costs, rates, pending, strict=True)
+            if rate > 0 and n
+        ),
+        default=0.0,
+    )
+    anew = sum(cost(1) for cost, rate in zip(costs, rates, strict=True) if rate > 0)
+    floor = sum(cost(max(1, int(rate * anew))) for cost, rate in zip(costs, rates, strict=True) if rate > 0)
+    return max(available - again, LEEWAY * floor)
+
+
+def due(
+    pending: Sequence[int], rates: Sequence[float], costs: tuple[Cost, ...], available: float, ahead: float, now: float
+) -> Situation | None:
+    """What a planner is to be asked about now; None if everything can wait for `ahead` seconds more.
+
+    Guarantees
+        If every refresh costs what `costs` say, changes arrive at `rates`, and `available` is enough for that at all, a
+        reader waits no longer than `available`, whenever it comes, unless another is being answered:
+        `test_readers_are_answered_in_time_whenever_they_come`.
+    """
+    if not any(pending):
+        return None
+    soon = ahead + sum(cost(changes) for cost, changes in zip(costs, pending, strict=True))
+    later = tuple(n + int(rate * soon) if n or rate else 0 for n, rate in zip(pending, rates, strict=True))
+    situation = Situation(later, costs, allowed(later, rates, costs, available), now)
+    return None if within(situation.each(), situation.bound) else situation
