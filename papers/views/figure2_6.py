@@ -1,8 +1,8 @@
 """Figure 2.6: the cost of the planners until a reader comes at T, one change of each table a step, C = 12.
 
-ONLINE is the chapter's equation 2.1 to the letter (`test_online_is_the_rule_of_the_chapter`). How near it comes to OPT-LGM
-is decided by the measured curves: where waiting changes of the flat table come to fill the bound before T, it goes on
-to clear the other table for ever shorter times, and its claim fails and is shown as failing.
+ONLINE is the chapter's equation 2.1 to the letter (`test_online_is_the_rule_of_the_chapter`). How near it comes to
+OPT-LGM is decided by the measured curves: where waiting changes of the flat table come to fill the bound before T, it
+goes on to clear the other table for ever shorter times, and its claim fails and is shown as failing.
 """
 
 from __future__ import annotations
