@@ -16,6 +16,7 @@ from benchmarks import (
     join_shared,
     join_streams,
     join_table,
+    join_table_cold,
     join_table_curves,
     machine,
     profile,
@@ -27,7 +28,17 @@ from benchmarks import (
     views,
 )
 
-ALL = (runtime, join_streams, join_shared, join_table, join_table_curves, standing, subscriptions, views)
+ALL = (
+    runtime,
+    join_streams,
+    join_shared,
+    join_table,
+    join_table_cold,
+    join_table_curves,
+    standing,
+    subscriptions,
+    views,
+)
 RESULTS = Path(__file__).resolve().parent / "results"
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 

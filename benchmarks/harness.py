@@ -88,8 +88,8 @@ class Benchmark:
     contestants: Callable[[], Sequence[Contestant]]
     ratios: tuple[Ratio, ...] = ()
     limits: tuple[Limit, ...] = ()
-    recalls: tuple[Recall, ...] = ()
     setup: Callable[[Say], AbstractContextManager[None]] | None = None
+    recalls: tuple[Recall, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ claim computes what the same reads and scans would take on a disk with 8 ms a ra
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -40,7 +39,7 @@ from penstock.kernels.mesh.inl import IndexNestedLoops
 from penstock.kernels.mesh.inl import reserve as beside_pool
 from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, MeshJoin, reserve
 from penstock.kernels.mesh.stopwatch import SLICE, typical
-from penstock.tables import Table, prepare, table
+from penstock.tables import Table, prepare, system_cache, table
 from penstock.tables.lmdb_index import LmdbIndex, build_index
 from penstock.testing import zipf_keys
 
@@ -203,12 +202,7 @@ def mesh_rate(prepared: Table, memory: int, draw: Callable[[int, int], pa.Record
 def forget(folder: Path) -> None:
     """Take a folder's files out of the page cache."""
     for path in folder.iterdir():
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+        system_cache.forget(path)
 
 
 def bytes_read() -> int:

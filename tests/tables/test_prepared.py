@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadOption, TableChanged, UnreadableTable
-from penstock.tables import keys, prepare, table
+from penstock.tables import keys, prepare, system_cache, table
 from penstock.tables.prepared import PreparedTable
 from tests.tables.samples import all_rows, comparable, key_of, numbers, random_tables, write
 
@@ -110,6 +110,32 @@ def test_results_stay_when_the_reader_goes_on(made: PreparedTable) -> None:
         reader.take(page, np.arange(page.rows))
     reader.close()
     assert first.to_pylist() == before
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_next_page_is_fetched_if_it_is_not_there(
+    made: PreparedTable, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    fetched: list[tuple[int, int]] = []
+    monkeypatch.setattr(system_cache, "cached", lambda descriptor, offset: there)
+    monkeypatch.setattr(system_cache, "fetch", lambda descriptor, offset, size: fetched.append((offset, size)))
+    reader = made.open()
+    reader.expect(made.pages[1])  # nothing is open yet
+    reader.take(made.pages[0], np.arange(2))
+    reader.expect(made.pages[1])
+    spot = made.spots[1]
+    assert fetched == ([] if there else [(spot.offset, spot.size)])
+    reader.close()
+
+
+def test_the_system_is_asked_what_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(1 << 16))
+    with file.open("rb") as opened:
+        assert system_cache.cached(opened.fileno(), 1_000)
+        system_cache.forget(file)
+        system_cache.fetch(opened.fileno(), 0, 1 << 16)
+        assert isinstance(system_cache.cached(opened.fileno(), 1_000), bool)
 
 
 def test_resident_memory_and_descriptors_stay_small(tmp_path: Path) -> None:

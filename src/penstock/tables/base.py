@@ -86,6 +86,9 @@ class PageReader(ABC):
     def hashes(self, page: Page) -> Hashes:
         """The hash of every row's key (`keys.hash_keys`), in row order. The array is valid until the next call."""
 
+    def expect(self, page: Page) -> None:  # noqa: B027 — nothing, unless it pays
+        """The page is read next, most of it: what is not in the system's cache may be fetched meanwhile."""
+
     def may_have(self, page: Page, values: pa.Array) -> bool:
         """Whether the page's Bloom filter allows any of these values of the first key column."""
         return True

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import UnreadableTable
-from penstock.tables import files, manifest, rowloops
+from penstock.tables import files, manifest, rowloops, system_cache
 from penstock.tables.base import Page, PageReader
 from penstock.tables.manifest import HASHES, Spot
 from penstock.tables.records import Layout
@@ -92,6 +92,12 @@ class PreparedReader(PageReader):
             if file.steady(stamp):
                 return batch
 
+    def expect(self, page: Page) -> None:
+        """Let the system fetch the rows of the next page while those of this one are joined."""
+        spot = self._table.spots[page.index]
+        if manifest.rows_file(spot.file) == self._rows:
+            self._files[self._rows].fetch(spot.offset, spot.size)
+
     def close(self) -> None:
         """Let go of files and buffers."""
         for file in self._files.values():
@@ -161,6 +167,13 @@ class _File:
                 got += more
         except OSError as error:
             raise files.changed(self.path, f"cannot be read any more: {error.strerror}") from error
+
+    def fetch(self, offset: int, size: int) -> None:
+        """Have a part of the file brought into the system's cache, unless it seems to be there."""
+        if self._descriptor >= 0 and not all(
+            system_cache.cached(self._descriptor, offset + size * part // 8) for part in (1, 3, 5, 7)
+        ):
+            system_cache.fetch(self._descriptor, offset, size)
 
     def fill(self, layout: Layout, spot: Spot, base: int, rows: RowIds) -> None:
         """Read the records of some rows, and their texts, to where they lie in the page at an address."""

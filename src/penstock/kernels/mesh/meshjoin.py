@@ -28,6 +28,8 @@ STEPS_PER_CYCLE = 8
 #: Results leave in batches of about this many bytes.
 _SLICE_BYTES = 5 << 19
 _SLICE_ROWS = 65_536
+#: With this many waiting rows for each page, most of a page is needed and it pays to fetch it ahead.
+_WORTH_FETCHING = 64
 _FORMAT = 1
 _EQUAL = Equal(())
 
@@ -303,9 +305,11 @@ class MeshJoin(Kernel):
         if not self._pages:
             yield from self._leave(self._clock + 1)
             return
-        for _ in range(pages):
+        for left in range(pages, 0, -1):
             if not self._window:
                 return
+            if left > 1 and self._window.rows >= _WORTH_FETCHING * len(self._pages):
+                self._reader.expect(self._pages[(self._clock + 1) % len(self._pages)])
             yield from self._meet(self._pages[self._clock % len(self._pages)])
             self._clock += 1
             self._counts["pages_read"] += 1
