@@ -97,6 +97,9 @@ class World:
         self.streams["STOCK"] = ps.stream(
             desk.stream(self.rows["STOCK"], files=2, name="STOCK"), event_time="at", key="SYMBOL"
         )
+        # A watermark says the same.
+        humidity = desk.stream(self.rows["Humidity"], files=2, name="Humidity")
+        self.streams["Humidity"] = humidity.withWatermark("TimeStamp", "10 minutes")
         self.streams["updates"] = desk.stream(self.rows["updates"], files=2, name="updates")
         self.places = {}
         for name, rows in self.tables.items():

@@ -21,7 +21,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from penstock.errors import BadSQL, PlanError
+from penstock.errors import BadOption, BadSQL, PlanError
 from penstock.plan.units import parse_duration, parse_size
 
 #: Longer texts are refused before they are read, and so is what is nested more deeply.
@@ -203,8 +203,10 @@ def _clauses(text: str, found: list[Token]) -> dict[str, Clause]:
         try:
             value = _VALUES[name]([token.text for token in words])
         except PlanError as fault:
+            # Units are told about as options of Python; here they are words of a clause.
+            what = fault.what.replace("=", " ", 1) if isinstance(fault, BadOption) else fault.what
             raise BadSQL(
-                fault.what, why=fault.why, do=fault.do, text=text, start=words[0].start, end=words[-1].end + 1
+                what, why=fault.why, do=f"Write {_LIKE[name]}.", text=text, start=words[0].start, end=words[-1].end + 1
             ) from None
         clauses[name.lower()] = Clause(value, first.start, words[-1].end + 1)
         place = end
@@ -244,6 +246,15 @@ def _within(words: list[str]) -> int:
         raise PlanError("ANSWER WITHIN no time at all cannot be kept.", do="Give what readers accept: 12 SECONDS.")
     return length
 
+
+#: What clauses look like, for errors.
+_LIKE = {
+    "WINDOW": "WINDOW 1 MINUTE, or WINDOW 500 ROWS",
+    "MEMORY": "MEMORY 64 MB",
+    "SHED": "SHED PROB; for a table SHED TOPW AFTER 10 SECONDS",
+    "ARCHIVE": "ARCHIVE 'path'",
+    "ANSWER": "ANSWER WITHIN 12 SECONDS",
+}
 
 _VALUES: dict[str, Callable[[list[str]], Any]] = {
     "WINDOW": _window,

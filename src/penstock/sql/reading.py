@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from penstock.errors import BadSQL, NotMaintainable, PlanError, UnknownColumn
+from penstock.errors import BadSQL, NotMaintainable, PlanError, UnknownColumn, UnknownTable
 from penstock.plan.views import kinds
 from penstock.plan.views.expressions import Call, Column, Expression, Literal, Value, has_aggregate
 from penstock.plan.views.query import Analysis, Source
@@ -185,7 +185,11 @@ class Reading(Analysis):
 
     def _source(self, node: Node) -> None:
         with self.at(node):
-            super()._source(node)
+            try:
+                super()._source(node)
+            except UnknownTable as fault:
+                known = f"There are: {', '.join(self._catalogue.names) or 'none'}."
+                raise UnknownTable(f"There is no stream or table {node.name!r}.", why=known, do=fault.do) from None
 
     def _column(self, node: Node) -> Typed:
         with self.at(node):
