@@ -93,7 +93,7 @@ def stream_of(desk, name):
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "units"), [("greedy", 3_000), ("swf", None), pytest.param("lwo", "1 s", marks=pytest.mark.slow)]
+    ("scheduler", "units"), [("greedy", 3_000), ("swf", None), pytest.param("lwo", 3_000, marks=pytest.mark.slow)]
 )
 def test_every_stream_is_the_exact_join_in_its_order(desk, scheduler, units):
     left, right = tables(1_200)
@@ -159,6 +159,7 @@ def test_what_makes_no_sense_is_refused_with_what_to_do(desk):
     refused("scheduler='fifo'", scheduler="fifo")
     refused("Nothing says which rows", on=None)
     refused("MB more than there is", MemoryTooSmall, windows={"last": ps.rows(50_000)}, memory="4MB")
+    refused("counted, not timed", slice="1 second")
     refused("cannot be divided", windows={"last": ps.rows(5)}, slots=2)
     flow = flow_of(desk, left, right)
     with pytest.raises(BadOption, match="changes="):

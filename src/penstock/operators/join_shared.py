@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.plan.join_shared import JoinSharedPlan
+from penstock.plan.join_shared import SLICE, JoinSharedPlan
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
 from penstock.spark.shared_flow import SharedFlow, changes_stream
@@ -32,7 +32,7 @@ def join_shared(
     time: str | tuple[str, str] | None = None,
     lateness: str | timedelta = "0 seconds",
     where: Where | None = None,
-    slice: str | timedelta | int | None = "1 second",  # noqa: A002
+    slice: int | None = SLICE,  # noqa: A002
     changes: str | os.PathLike[str] | None = None,
     slots: int | None = None,
 ) -> SharedFlow:
@@ -60,7 +60,8 @@ def join_shared(
         time: the event time of both sides; `lateness` is how much later than the latest a row may come.
         where: a further condition of all queries: a function of two record batches, pair by pair, that gives truth
             values.
-        slice: how much work a step of a slot may do: about so much time, a number of units, or None for no limit.
+        slice: how much work a step of a slot may do, in units: rows looked at, pairs found, rows begun. A million is
+            about a second of one core; None is no limit.
         changes: a directory for `flow.add(name, window)` and `flow.remove(name)`; changes that lie there are read
             before the first rows.
 

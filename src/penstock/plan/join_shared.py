@@ -12,21 +12,22 @@ import pyarrow as pa
 from penstock.errors import BadOption, MemoryTooSmall, PenstockError, PlanError
 from penstock.kernels.contract import RESULTS, SET_ASIDE, Metric
 from penstock.kernels.shared.greedy import Greedy
-from penstock.kernels.shared.queries import CHANGES
 from penstock.kernels.shared.lwo import LWO
-from penstock.kernels.shared.pace import Pace
+from penstock.kernels.shared.queries import CHANGES
 from penstock.kernels.shared.scheduler import Scheduler
 from penstock.kernels.shared.sharedjoin import ADDED, Select, SharedJoin, Where, least_budget, reports_of, room_of
 from penstock.kernels.shared.swf import SWF
 from penstock.kernels.window.shape import LATE, Shape
 from penstock.kernels.window.side import ENTRY
-from penstock.kernels.window.windows import RowWindow, TimeWindow
+from penstock.kernels.window.windows import FAR, RowWindow, TimeWindow
 from penstock.plan.base import Plan, Side
 from penstock.plan.join_streams import On, Within, key_pairs, name_faults, read_shape, read_times, read_window, width_of
 from penstock.plan.units import format_duration, format_size, parse_duration, parse_size
 from penstock.tables.keys import PARTITIONS
 
 SCHEDULERS: dict[str, Scheduler] = {one.name: one for one in (LWO(), SWF(), Greedy())}
+#: Units of work in a step: about a second of one core.
+SLICE = 1_000_000
 #: Names that a query cannot have: other channels, and what `flow.start` takes beside places.
 RESERVED = (RESULTS, ADDED, SET_ASIDE, *LATE, "checkpoint", "trigger", "name")
 Windows = Mapping[str, "Within | SharedQuery"] | Iterable[tuple[str, "Within | SharedQuery"]]
@@ -72,7 +73,7 @@ class JoinSharedPlan(Plan):
     >>> print(plan.explain())
     join_shared on id = id
       queries  fast 1 s, slow 10 min; rows may be 0 us late
-      order    Greedy, about 1 s of work in a step, the rest in the next
+      order    Greedy, 1,000,000 units of work in a step, the rest in the next
       work     2 slots, divided by key; each query's stream is in order within a slot
       memory   64 MB in all, 32 MB a slot, for the rows of the widest window, once
       changes  none: the queries stay these
@@ -86,8 +87,7 @@ class JoinSharedPlan(Plan):
     scheduler: str
     memory: int
     slots: int
-    slice_units: int | None = None
-    slice_seconds: float | None = None
+    slice: int | None = None
     where: Where | None = None
     select: Mapping[str, Select] = field(default_factory=dict)
     changes: str | None = None
@@ -110,7 +110,7 @@ class JoinSharedPlan(Plan):
         time: str | tuple[str, str] | None = None,
         lateness: str | timedelta = "0 seconds",
         where: Where | None = None,
-        slice: str | timedelta | int | None = "1 second",  # noqa: A002
+        slice: int | None = SLICE,  # noqa: A002
         changes: str | None = None,
     ) -> JoinSharedPlan:
         """The plan, or one error that names every fault in it. Without `slots`, as many as `cores`, if it can be."""
@@ -133,7 +133,7 @@ class JoinSharedPlan(Plan):
         times = tried(read_times, left, right, time, None if by_rows or not found else TimeWindow(1, 1))
         size = tried(parse_size, memory)
         late = tried(parse_duration, lateness, option="lateness")
-        units, seconds = tried(_read_slice, slice) or (None, None)
+        tried(_check_slice, slice)
         tried(_check_scheduler, scheduler)
         single = by_rows or (shape is not None and not shape.on)
         slots = (1 if single else cores) if slots is None else slots
@@ -143,7 +143,7 @@ class JoinSharedPlan(Plan):
             ordered = sorted(((name, kinds[name][0]) for name in queries), key=lambda one: one[1])
             selects = {name: one.select for name, one in queries.items() if one.select is not None}
             plan = cls(
-                shape, tuple(ordered), by_rows, times, late, scheduler, size, slots, units, seconds, where, selects,
+                shape, tuple(ordered), by_rows, times, late, scheduler, size, slots, slice, where, selects,
                 changes,
             )  # fmt: skip
             faults += plan._memory_faults()
@@ -212,7 +212,7 @@ class JoinSharedPlan(Plan):
             by_rows=self.by_rows,
             where=self.where,
             select=self.select,
-            pace=Pace(self.slice_units, self.slice_seconds),
+            units=FAR if self.slice is None else self.slice,
             says_changes=slot == 0,
         )
 
@@ -240,10 +240,8 @@ class JoinSharedPlan(Plan):
         """The queries, in which order their work is done, and what memory is for."""
         late = "" if self.by_rows else f"; rows may be {format_duration(self.lateness)} late"
         share = "all work in its step"
-        if self.slice_seconds is not None:
-            share = f"about {format_duration(int(self.slice_seconds * 1e6))} of work in a step, the rest in the next"
-        elif self.slice_units is not None:
-            share = f"{self.slice_units:,} units of work in a step, the rest in the next"
+        if self.slice is not None:
+            share = f"{self.slice:,} units of work in a step, the rest in the next"
         joined = f"on {self._keys()}" if self.shape.on else "by a condition, in nested loops"
         divided = "divided by key; each query's stream is in order within a slot"
         return "\n".join(
@@ -362,16 +360,10 @@ def _check_slots(slots: int, single: bool, by_rows: bool) -> None:
         )
 
 
-def _read_slice(given: str | timedelta | int | None) -> tuple[int | None, float | None]:
-    if given is None:
-        return None, None
-    if isinstance(given, int) and not isinstance(given, bool):
-        if given < 1:
-            raise BadOption(f"slice={given} lets no work be done.", do='Give at least 1, or a time: slice="1 second".')
-        return given, None
-    length = parse_duration(given, option="slice")  # type: ignore[arg-type]  # refused there
-    if length <= 0:
+def _check_slice(given: Any) -> None:
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
         raise BadOption(
-            "A slice of no time lets no work be done.", do='Give slice="1 second", or None for all at once.'
+            f"slice={given!r} is no number of units of work.",
+            why="A step that is run again must stop where it stopped before, so its work is counted, not timed.",
+            do=f"Give a number, such as {SLICE:,} for about a second of one core, or None for no limit.",
         )
-    return None, length / 1e6

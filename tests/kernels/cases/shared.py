@@ -15,11 +15,11 @@ from hypothesis.strategies import DrawFn
 from penstock.kernels.contract import Portion
 from penstock.kernels.shared.greedy import Greedy
 from penstock.kernels.shared.lwo import LWO
-from penstock.kernels.shared.pace import Pace
 from penstock.kernels.shared.scheduler import Scheduler
 from penstock.kernels.shared.sharedjoin import SharedJoin
 from penstock.kernels.shared.swf import SWF
 from penstock.kernels.window.shape import Shape
+from penstock.kernels.window.windows import FAR
 from penstock.testing import EventTime
 from penstock.testing.conformance import Case, register
 from penstock.testing.strategies import key_names, table_schema, tables
@@ -43,7 +43,7 @@ class SharedPlan:
     hashed: bool
     by_rows: bool
     condition: bool
-    slice: int | None
+    slice: int
 
     @property
     def shape(self) -> Shape:
@@ -65,7 +65,7 @@ def plans(draw: DrawFn) -> SharedPlan:
         draw(st.booleans()),
         draw(st.booleans()),
         draw(st.booleans()),
-        draw(st.sampled_from([None, 1, 3, 20])),
+        draw(st.sampled_from([FAR, 1, 3, 20])),
     )
 
 
@@ -83,7 +83,7 @@ def make(plan: SharedPlan) -> SharedJoin:
         by_rows=plan.by_rows,
         hashed=plan.hashed,
         where=condition if plan.condition else None,
-        pace=Pace(most=plan.slice),
+        units=plan.slice,
     )
 
 

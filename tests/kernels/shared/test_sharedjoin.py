@@ -16,12 +16,12 @@ from penstock.errors import MemoryTooSmall
 from penstock.kernels.contract import Batch, Portion
 from penstock.kernels.shared.greedy import Greedy
 from penstock.kernels.shared.lwo import LWO
-from penstock.kernels.shared.pace import Pace
 from penstock.kernels.shared.queries import CHANGES
 from penstock.kernels.shared.router import Router
 from penstock.kernels.shared.sharedjoin import ADDED, SharedJoin
 from penstock.kernels.shared.swf import SWF
 from penstock.kernels.window.shape import Shape
+from penstock.kernels.window.windows import FAR
 from penstock.testing import EventTime, Host
 from penstock.testing.conformance import CASES, equals_twin, load_cases
 
@@ -68,7 +68,7 @@ def histories(draw):
     told = [
         draw(st.lists(st.tuples(st.booleans(), names, st.integers(1, 50)), max_size=2)) for _ in range(len(ends) + 1)
     ]
-    return keys, [0, *ends, count], told, draw(st.sampled_from(sorted(SCHEDULERS))), draw(st.sampled_from([1, 4, None]))
+    return keys, [0, *ends, count], told, draw(st.sampled_from(sorted(SCHEDULERS))), draw(st.sampled_from([1, 4, FAR]))
 
 
 @given(history=histories(), hashed=st.booleans(), by_rows=st.booleans())
@@ -76,9 +76,9 @@ def histories(draw):
 def test_queries_come_and_go(history, hashed, by_rows):
     """Each gets what it would alone, from the micro-batch it comes in to the one it goes in, restored at every step."""
     keys, cuts, told, scheduler, units = history
-    rest = {"hashed": hashed, "by_rows": by_rows, "pace": Pace(most=units)}
+    rest = {"hashed": hashed, "by_rows": by_rows, "units": units}
     host = Host(
-        lambda: make(scheduler, {"small": 3, "large": 30}, **(rest | {"pace": Pace(most=units)})),
+        lambda: make(scheduler, {"small": 3, "large": 30}, **rest),
         restart_every_step=True,
     )
     came = [(side, {"k": key, TIMES[side]: number, "vw"[side]: number}) for number, (side, key) in enumerate(keys)]
@@ -191,7 +191,7 @@ def test_small_windows_answer_within_their_slice():
     """With work for many steps, all of the small query's results leave in the first under Greedy, few under LWO."""
     shares = {}
     for name in SCHEDULERS:
-        kernel = make(name, {"small": 2, "large": 10_000}, pace=Pace(most=6_000))
+        kernel = make(name, {"small": 2, "large": 10_000}, units=6_000)
         first = sum(count for channel, count in burst(kernel, 300) if channel == "small")
         rest = [e for e in kernel.tick(5) if e.channel == "small"]
         shares[name] = first / (first + sum(e.rows.num_rows for e in rest))
@@ -201,7 +201,7 @@ def test_small_windows_answer_within_their_slice():
 
 
 def test_response_is_told_in_work_and_by_the_clock():
-    kernel = make("greedy", {"small": 2, "large": 10_000}, pace=Pace(most=6_000))
+    kernel = make("greedy", {"small": 2, "large": 10_000}, units=6_000)
     burst(kernel, 300, now=1_000)
     first = kernel.metrics()
     assert 0 < first["work_mean_small"] < first["work_p95_small"] <= 1.2 * first["work_max_small"]
@@ -218,7 +218,7 @@ def test_response_is_told_in_work_and_by_the_clock():
 def test_a_result_leaves_early_where_its_order_allows():
     """The first row's partners in the small window go to the large query at once under Greedy, not under SWF."""
     for name, early in (("greedy", True), ("swf", False)):
-        kernel = make(name, {"small": 5, "large": 100}, pace=Pace(most=9))
+        kernel = make(name, {"small": 5, "large": 100}, units=9)
         left = rows(0, [1] * 50, np.arange(50))
         list(kernel.step(Batch([left], None), 0))
         list(kernel.tick(0))
@@ -230,7 +230,7 @@ def test_a_result_leaves_early_where_its_order_allows():
 
 def test_work_left_over_is_done_where_memory_is_short():
     """A slice of one unit would let rows pile up for ever."""
-    kernel = make("swf", {"small": 2, "large": 40}, budget=96 << 10, pace=Pace(most=1))
+    kernel = make("swf", {"small": 2, "large": 40}, budget=96 << 10, units=1)
     most = got = 0
     for number in range(40):
         times = number * 20 + np.arange(20)
@@ -257,18 +257,3 @@ def test_a_window_that_does_not_fit_is_refused_by_how_much():
         list(make(budget=96 << 10).step(Batch([rows(0, np.arange(5_000), np.arange(5_000))], None), 0))
     with pytest.raises(MemoryTooSmall, match="at least"):
         make(budget=1 << 10)
-
-
-def test_a_slice_follows_what_steps_took():
-    pace = Pace(seconds=1.0)
-    pace.end(4_000_000, cut=False)
-    pace.begin(1.0)
-    assert pace.units == 4_000_000
-    pace.end(10, cut=False)
-    pace.begin(1.0)
-    assert pace.units == 4_000_000
-    pace.end(4_000_000, cut=True)
-    pace.begin(4.0)
-    again = Pace(seconds=1.0)
-    again.restore(pace.head())
-    assert again.units == pace.units == 2_500_000

@@ -25,7 +25,6 @@ from penstock.kernels.contract import (
 )
 from penstock.kernels.measure import runs
 from penstock.kernels.shared.lwo import LWO
-from penstock.kernels.shared.pace import Pace
 from penstock.kernels.shared.queries import CHANGES, Query, QuerySet
 from penstock.kernels.shared.response import Response, metrics_of
 from penstock.kernels.shared.router import HELD, Pairs, Router
@@ -91,7 +90,7 @@ class SharedJoin(Kernel):
         hashed: bool = True,
         where: Where | None = None,
         select: Mapping[str, Select] | None = None,
-        pace: Pace | None = None,
+        units: int = FAR,
         says_changes: bool = True,
     ) -> None:
         self._shape, self._where, self._select = shape, where, dict(select or {})
@@ -122,7 +121,7 @@ class SharedJoin(Kernel):
         self._queries = QuerySet(windows.items())
         self._waiting = Waiting()
         self._router = Router()
-        self._pace = pace or Pace()
+        self._units = units
         self._rows = (0, 0)
         self._latest = (-FAR, -FAR)
         self._slack = (0, 0)
@@ -142,7 +141,6 @@ class SharedJoin(Kernel):
     def step(self, batch: Batch, now: int) -> Iterator[Emission]:
         """Take in rows and changes, and do as much of the work as a step may."""
         self._start(now, batch.watermark)
-        self._pace.begin(batch.took)
         self._close()
         queue, changes = Queue(self._shape.sides, self._times is not None), []
         for side, rows in batch:
@@ -157,10 +155,8 @@ class SharedJoin(Kernel):
         yield from self._apply(changes)
         came = self._cost_of(queue)
         self._admit(queue)
-        left = self._pace.units
         reserve = min(max(1.25 * came, self._room / 8), self._room / 2)
-        yield from self._work(left, self._room - reserve)
-        self._pace.end(self._counts["work"], cut=len(self._waiting) > 0)
+        yield from self._work(self._units, self._room - reserve)
         self._check_fits()
 
     def tick(self, now: int, watermark: int | None = None) -> Iterator[Emission]:
@@ -198,7 +194,6 @@ class SharedJoin(Kernel):
             "watermark": self._watermark,
             "clock": self._clock,
             "version": self._version,
-            "pace": self._pace.head(),
             "queries": self._queries.head(),
             "waiting": self._waiting.head(),
             "router": self._router.head(),
@@ -214,7 +209,6 @@ class SharedJoin(Kernel):
         self._stores, self._clock, self._version = said["stores"], said["clock"], said["version"]
         self._watermark = said["watermark"]
         self._rows, self._latest, self._slack = (tuple(said[name]) for name in ("rows", "latest", "slack"))
-        self._pace.restore(said["pace"])
         self._queries.restore(said["queries"])
         for side in _SIDES:
             self._sides[side].restore(said["sides"][side], chunks, partial(self._described, side))
@@ -233,7 +227,7 @@ class SharedJoin(Kernel):
             "rows_waiting": sum(len(side) for side in self._sides),
             "unfinished": len(self._waiting),
             "held": len(self._router),
-            "slice": min(self._pace.units, 2**53),
+            "slice": self._units,
             "queries": len(self._queries),
             "memory": self.memory(),
             "budget": self.budget,
