@@ -21,6 +21,11 @@ GROUPS = {
     "errors": "Errors",
 }
 
+#: Of packages that can be called: what they call, and what that gives back.
+CALLED = {
+    "sql": ".. autofunction:: penstock.sql.run.sql\n\n.. autoclass:: penstock.sql.standing.Standing\n   :members:\n"
+}
+
 
 def grouped() -> dict[str, list[str]]:
     """The public names by layer."""
@@ -37,7 +42,8 @@ def described(name: str) -> str:
     thing = getattr(penstock, name)
     if inspect.ismodule(thing):
         # The tree at the top of the file says it all; each error follows.
-        return f".. automodule:: {thing.__name__}\n   :members:\n   :show-inheritance:\n"
+        whole = f".. automodule:: {thing.__name__}\n   :members:\n   :show-inheritance:\n"
+        return f"{whole}\n{CALLED.get(name, '')}"
     kind = "autoclass" if inspect.isclass(thing) else "autofunction"
     members = "   :members:\n" if kind == "autoclass" else ""
     return f".. py:currentmodule:: penstock\n\n.. {kind}:: {name}\n{members}"

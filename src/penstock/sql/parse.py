@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
+from sqlglot import exp
 
 from penstock.errors import BadSQL
-from penstock.plan.views.expressions import Call, Column, Expression, Value
-from penstock.sql.catalogue import Catalogue, Stream
+from penstock.plan.views.expressions import Call, Expression, Value
+from penstock.sql.catalogue import Catalogue
 from penstock.sql.classify import classify
 from penstock.sql.dialect import Statement, take_apart
 from penstock.sql.reading import Reading
@@ -89,16 +90,10 @@ def _is_view(statement: Statement, catalogue: Catalogue) -> bool:
     """CREATE VIEW says it is; a SELECT over tables alone can be nothing else."""
     if statement.view is not None:
         return True
-    named = [table.name.lower() for table in statement.select.find_all(_table())]
+    named = [table.name.lower() for table in statement.select.find_all(exp.Table)]
     streams = {name.lower() for name in catalogue.streams}
     tables = {name.lower() for name in catalogue.relations}
     return bool(named) and not streams & set(named) and set(named) <= tables
-
-
-def _table() -> type:
-    from sqlglot import exp
-
-    return exp.Table
 
 
 def _view(statement: Statement, reading: Reading, catalogue: Catalogue) -> Query:
@@ -132,6 +127,3 @@ def _check_types(query: Query, statement: Statement) -> None:
             text=statement.text,
         ) from None
     assert len(set(names)) == len(names)
-
-
-__all__ = ["Column", "Query", "Stream", "parse"]
