@@ -174,7 +174,7 @@ def test_a_pipeline_ends_cleanly_when_asked(folder: Path, number: signal.Signals
     assert program.returncode == 0, said
     assert not list(scratch.iterdir()), "temporary files were left"
     for group in (folder / "pipeline-run" / "groups").iterdir():
-        planned, done = (
-            {int(n.name) for n in (group / "checkpoint" / log).glob("[0-9]*")} for log in ("offsets", "commits")
-        )
-        assert planned == done, "a batch was left unfinished"
+        done = {int(entry.name) for entry in (group / "checkpoint" / "commits").glob("[0-9]*")}
+        written = {int(entry.stem) for entry in (group / "results" / "_penstock" / "ledger").iterdir()}
+        assert written == done, "a batch was left unfinished"
+        assert not list((group / "results" / "_penstock" / "staging").iterdir())

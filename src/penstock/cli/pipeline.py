@@ -17,6 +17,7 @@ from penstock.plan.pipeline.starting import starting
 from penstock.server.making import Made
 from penstock.server.pipelines import Run, checked, open_session
 from penstock.server.sinks import SHOWN
+from penstock.spark.gateway import shut_down
 
 
 def init(streams: list[str], tables: list[str], target: Path) -> None:
@@ -70,11 +71,15 @@ def run(path: Path) -> int:
             signal.signal(each, old)  # the second one does what it did before
         asked.set()
 
-    for number in before:
-        signal.signal(number, ask)
+    def listen() -> None:
+        for number in before:
+            signal.signal(number, ask)
+
+    listen()
     try:
         with step("starting Spark"):
             spark = open_session(pipeline)
+        listen()  # a new session takes Ctrl-C for itself
         try:
             running = Run(pipeline, spark, show).start()
             console.print(f"{len(pipeline.queries)} queries run; Ctrl-C stops them.", style="dim")
@@ -85,7 +90,7 @@ def run(path: Path) -> int:
                 running.stop()
             return _tell(running)
         finally:
-            spark.stop()
+            shut_down()
     finally:
         for number, old in before.items():
             signal.signal(number, old)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from penstock.cli.pipeline import show
 from penstock.cli.say import console, step
 from penstock.errors import BadOption
 from penstock.server.app import make_app
@@ -17,6 +16,7 @@ from penstock.server.auth import open_token
 from penstock.server.limits import Limits
 from penstock.server.pipelines import Run, checked, open_session
 from penstock.server.serving import Serving
+from penstock.spark.gateway import shut_down
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def serve(asked: Asked) -> None:
     with step("starting Spark"):
         spark = open_session(pipeline, "penstock-serve")
     try:
-        running = Run(pipeline, spark, show, limits=limits)
+        running = Run(pipeline, spark, None, limits=limits)
         token, text = open_token(pipeline.folder, anew=asked.new_token)
         try:
             serving = Serving(asked.host, asked.port, limits)
@@ -61,7 +61,7 @@ def serve(asked: Asked) -> None:
             serving.stop()
             running.stop()
     finally:
-        spark.stop()
+        shut_down()
 
 
 def address(host: str) -> str:

@@ -44,8 +44,8 @@ class Books:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for place in ("queries", "groups", "views"):
-            (folder / place).mkdir(parents=True, exist_ok=True)
+        for name in ("queries", "groups", "views"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
         try:
             self._lock: IO[str] = take_lock(folder / "server.lock")
         except Held as holder:
@@ -55,6 +55,9 @@ class Books:
                 do="Stop that process first, or give this one another folder.",
             ) from None
 
+        for place in (folder / "groups").iterdir():
+            if not (place / "group.json").exists():
+                shutil.rmtree(place, ignore_errors=True)  # a crash came before it was all deleted
         self.id = self._own_id()
 
     def _own_id(self) -> str:

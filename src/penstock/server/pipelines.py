@@ -49,14 +49,18 @@ def checked(path: str | os.PathLike[str]) -> tuple[Pipeline, dict[str, Made]]:
 
 
 class Run:
-    """A pipeline that runs: its engine and its sinks."""
+    """A pipeline that runs: its engine and its sinks. Without `show`, nothing goes to the console."""
 
-    def __init__(self, pipeline: Pipeline, spark: SparkSession, show: Show, **options: Any) -> None:
+    def __init__(self, pipeline: Pipeline, spark: SparkSession, show: Show | None, **options: Any) -> None:
         check_formats(spark, [stream.format for stream in pipeline.streams.values()])
         self.engine = Engine(pipeline, spark, **options)
         try:
             self.engine.agree(pipeline.queries)
-            sinks = [(name, query.sink) for name, query in pipeline.queries.items() if not self.engine.is_view(name)]
+            sinks = [
+                (name, query.sink)
+                for name, query in pipeline.queries.items()
+                if not self.engine.is_view(name) and (show is not None or query.sink.format != "console")
+            ]
             self._pumps: list[Pump] = pumps(self.engine, sinks, show)
         except BaseException:
             self.engine.stop()

@@ -1,0 +1,161 @@
+"""The parts of the server by themselves: changes of standing queries, pages of results, what a crash leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import BadOption
+from penstock.server.changes import agree
+from penstock.server.committed import Committed, last_committed
+from penstock.server.reading import Everything, Offset, as_json, read_page
+from penstock.spark.sink import Ledger, StagedFile
+from tests.server.conftest import eventually
+from tests.server.dry import dry_engine
+
+CHANGES = pa.schema(
+    [("query", pa.int64()), ("op", pa.string()), ("version", pa.int64()), ("from", pa.float64()), ("to", pa.float64())]
+)
+
+
+def standing(place: Path) -> dict[int, tuple[float, float]]:
+    """Which queries stand, by the rule of the kernel: a change counts if its version is higher."""
+    known: dict[int, tuple[int, str, tuple[float, float]]] = {}
+    for path in sorted(place.glob("*.parquet")):
+        for row in pq.read_table(path).to_pylist():
+            if row["version"] > known.get(row["query"], (0, "", (0, 0)))[0]:
+                known[row["query"]] = row["version"], row["op"], (row["from"], row["to"])
+    return {number: bounds for number, (_, op, bounds) in known.items() if op == "set"}
+
+
+@given(steps=st.lists(st.sets(st.integers(1, 6)), max_size=6))
+def test_the_changes_always_say_who_is_registered(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[set[int]]
+) -> None:
+    place = tmp_path_factory.mktemp("changes")
+    for wanted in steps:
+        bounds = {number: (float(number), number + 0.5) for number in wanted}
+        agree(place, CHANGES, bounds)
+        assert standing(place) == bounds
+        assert not agree(place, CHANGES, bounds), "what is said already is not said again"
+    assert not list(place.glob(".*"))
+
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def write(place: Path, batches: list[int]) -> None:
+    """Batches of so many rows, each in two files."""
+    ledger = Ledger(place, "x")
+    ledger.claim()
+    n = 0
+    for batch, count in enumerate(batches):
+        files = []
+        for part in (count // 2, count - count // 2):
+            if part:
+                staged = StagedFile(place, batch, SCHEMA)
+                staged.add(pa.record_batch([pa.array(range(n, n + part))], schema=SCHEMA))
+                said = staged.close("results").to_pylist()[0]
+                files.append({"name": said["file"], "rows": said["rows"], "bytes": said["bytes"]})
+                n += part
+        ledger.commit(batch, files)
+
+
+@given(batches=st.lists(st.integers(0, 5), max_size=5), limit=st.integers(1, 4), since=st.integers(0, 3))
+def test_pages_of_any_size_are_the_same_rows(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[int], limit: int, since: int
+) -> None:
+    place = tmp_path_factory.mktemp("results") / "results"
+    write(place, batches)
+    committed, reader = Committed(place, SCHEMA), Everything(SCHEMA)
+    assert committed.last == last_committed(place) == len(batches) - 1
+    whole = read_page(committed, reader, None, 1000, since, None)
+    found, after = [], None
+    while True:
+        page = read_page(committed, reader, after, limit, since, None)
+        found += page.rows["n"].to_pylist()
+        assert page.rows.num_rows <= limit
+        after = page.next
+        if not page.more:
+            break
+    assert found == whole.rows["n"].to_pylist()
+    assert len(found) == sum(batches[since:])
+    assert read_page(committed, reader, after, limit, since, None).rows.num_rows == 0
+    # Found again in another order of looking, as after a restart.
+    assert read_page(Committed(place, SCHEMA), reader, None, 1000, since, None).rows == whole.rows
+
+
+def test_a_batch_is_there_when_all_of_its_files_are(tmp_path: Path) -> None:
+    place = tmp_path / "results"
+    write(place, [3, 4])
+    last = sorted(place.glob("part-00000001-*"))[0]
+    last.rename(tmp_path / last.name)
+    committed = Committed(place, SCHEMA)
+    assert committed.last == 0
+    (tmp_path / last.name).rename(last)
+    assert committed.look() == 1
+
+
+@pytest.mark.parametrize("text", ["", "1", "1-", "-1-2", "1-2-3", "a-b", "9" * 20 + "-1", "1-2\n"])
+def test_what_is_no_offset_is_refused(text: str) -> None:
+    with pytest.raises(BadOption, match="no offset"):
+        Offset.of(text)
+
+
+def test_values_that_json_does_not_have_are_text() -> None:
+    rows = pa.table(
+        {
+            "f": [float("nan"), float("-inf"), 1.5],
+            "b": pa.array([b"\x00\xff", None, b""]),
+            "t": pa.array([0, None, 1], pa.timestamp("us", "UTC")),
+            "d": pa.array([1, None, 250], pa.decimal128(5, 0)),
+        }
+    )
+    assert as_json(rows) == [
+        {"f": "NaN", "b": "AP8=", "t": "1970-01-01T00:00:00+00:00", "d": "1"},
+        {"f": "-Infinity", "b": None, "t": None, "d": None},
+        {"f": 1.5, "b": "", "t": "1970-01-01T00:00:00.000001+00:00", "d": "250"},
+    ]
+
+
+def test_a_group_that_nobody_was_registered_for_goes_at_the_next_start(tmp_path: Path) -> None:
+    engine = dry_engine(tmp_path)
+    engine.register("q", "SELECT * FROM orders")
+    eventually(lambda: engine.status("q")["state"] == "running", 20)
+    engine.stop()
+    # As if the server was killed after the group's file, before the query's, and while a group was deleted.
+    engine._books.write_group("g7", {"key": "x", "text": "SELECT note FROM orders", "span": None, "memory": None})
+    (engine.folder / "groups" / "g8" / "results").mkdir(parents=True)
+    engine = dry_engine(tmp_path)
+    try:
+        eventually(lambda: [place.name for place in (engine.folder / "groups").iterdir()] == ["g1"], 20)
+        assert engine.status("q")["state"] in ("starting", "running")
+    finally:
+        engine.stop()
+
+
+def test_a_query_that_is_no_longer_understood_fails_alone(tmp_path: Path) -> None:
+    engine = dry_engine(tmp_path)
+    engine.register("fine", "SELECT order_id FROM orders")
+    engine.register("other", "SELECT note FROM orders")
+    engine.stop()
+    path = engine.folder / "queries" / "00000002.json"
+    from penstock.spark.files import read_whole, write_whole
+
+    said = read_whole(path)
+    assert said is not None
+    write_whole(path, said | {"text": "SELECT gone FROM orders"})
+    engine = dry_engine(tmp_path)
+    try:
+        eventually(lambda: engine.status("fine")["state"] == "running", 20)
+        assert engine.status("other")["state"] == "failed"
+        assert "gone" in engine.status("other")["error"]["what"]
+        engine.remove("other")
+        assert [query["name"] for query in engine.queries()] == ["fine"]
+    finally:
+        engine.stop()
