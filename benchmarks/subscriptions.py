@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from benchmarks import streams
+from benchmarks import streams, subscriptions_beyond
 from benchmarks import subscriptions_nats as nats
 from benchmarks.harness import Benchmark, Contestant, Limit, Ratio, Sample, Say, Turn
 
@@ -81,6 +81,7 @@ def benchmarks(quick: bool) -> list[Benchmark]:
             ],
             ratios=(Ratio(nats.SCN, nats.SUN), Ratio(nats.SCN, nats.CN)),
         ),
+        subscriptions_beyond.benchmark(quick),
     ]
 
 

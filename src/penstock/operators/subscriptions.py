@@ -61,7 +61,7 @@ def Subscriptions(  # noqa: N802
         Messages are named by `slot` and `seq`, the same after any crash.
     State and cost
         The table, at most `memory` bytes of it in all slots together; O(log N) an update, however many subscribe. With
-        two columns as x, O(sqrt N) for each row that bounds or is bared, and on random rows some hundred messages an
+        two columns as x, O(sqrt N) for each row that bounds or is bared, and on random rows hundreds of messages an
         update, not two: in four dimensions what an update concerns is many small boxes. With `join`, as many messages
         as the updated row has partners.
 
