@@ -98,6 +98,7 @@ def furnish(folder: Path, page: Path) -> None:
     products = pa.table(
         {"product_id": keys, "price": rng.random(2000) * 200, "code": [codes[n] for n in keys], "product_key": keys + 1}
     )
+    products = products.append_column("name", pa.array([f"product {n}" for n in keys]))
     customers = pa.table({"customer_id": np.arange(60), "region": [("north", "south")[n % 2] for n in range(60)]})
     day = [BEGIN.replace(hour=0)] * 2000
     texts = ["Anna Lindqvist", "Bert Ohlsson", "Carla Moreno"]

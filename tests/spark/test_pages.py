@@ -85,12 +85,25 @@ def test_commands_on_a_page_run(page, place, monkeypatch):
         assert done.exit_code == 0, f"{line}\n{done.output}"
 
 
+@pytest.mark.parametrize("page", [pytest.param(one, id=name_of(one)) for one in PAGES if blocks(one, "toml")])
+def test_pipelines_on_a_page_are_without_fault(page, place, monkeypatch):
+    monkeypatch.chdir(place)
+    for block in blocks(page, "toml"):
+        (place / "pipeline.toml").write_text(block)
+        done = CliRunner().invoke(app, ["check", "pipeline.toml"])
+        assert done.exit_code == 0, done.output
+
+
 def spoken(page: Path) -> list[str]:
     """The commands that a page names: lines of blocks and what stands between backticks."""
     text = page.read_text()
     lines = [line for block in [*blocks(page, ""), *blocks(page, "sh")] for line in block.splitlines()]
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    return [line.strip() for line in [*lines, *re.findall(r"`([^`\n]+)`", prose)]]
+    return [
+        said
+        for line in [*lines, *re.findall(r"`([^`\n]+)`", prose)]
+        for said in {line.strip(), line.strip().removeprefix("./dev run ")}
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
