@@ -222,7 +222,8 @@ def test_old_results_go_when_there_are_too_many_and_that_is_said(tmp_path: Path)
         commit(server.engine, "everything", [])
         for n in range(12):
             commit(server.engine, "everything", orders(100 * n, 100, "x" * 200))
-        eventually(lambda: server.engine._groups["g1"].committed.first > 1, 20)
+        kept = server.engine._groups["g1"].committed
+        eventually(lambda: kept.last == 12 and kept.first > 1 and sum(kept._sizes.values()) <= 20_000, 20)
         with server.client() as client:
             gone = client.get("/queries/everything/results", params={"after": "1-0"})
             assert gone.status_code == 410

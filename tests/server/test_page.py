@@ -146,6 +146,12 @@ def test_a_query_from_its_first_letter_to_its_end(served, shop, browser):
     browser.sees("#door", "Token")
     assert browser.driver.execute_script("return sessionStorage.length") == 0
 
+    # The address that the server prints brings it along, and does not keep it.
+    browser.driver.get("about:blank")
+    browser.driver.get(f"{address}#token={secret}")
+    browser.sees("#link", "live")
+    assert browser.driver.current_url == address
+
 
 def _rows(browser: Browser) -> int:
     """The results of the query that stand on the page."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadOption
@@ -33,6 +33,7 @@ def standing(place: Path) -> dict[int, tuple[float, float]]:
     return {number: bounds for number, (_, op, bounds) in known.items() if op == "set"}
 
 
+@settings(max_examples=20)
 @given(steps=st.lists(st.sets(st.integers(1, 6)), max_size=6))
 def test_the_changes_always_say_who_is_registered(
     tmp_path_factory: pytest.TempPathFactory, steps: list[set[int]]
@@ -66,6 +67,7 @@ def write(place: Path, batches: list[int]) -> None:
         ledger.commit(batch, files)
 
 
+@settings(max_examples=20)
 @given(batches=st.lists(st.integers(0, 5), max_size=5), limit=st.integers(1, 4), since=st.integers(0, 3))
 def test_pages_of_any_size_are_the_same_rows(
     tmp_path_factory: pytest.TempPathFactory, batches: list[int], limit: int, since: int
