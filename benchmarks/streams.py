@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import shutil
 import tempfile
@@ -51,6 +52,8 @@ def scratch() -> Iterator[Path]:
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
+        # Spark may upload a snapshot of a stopped query's state once more, and make its directory anew.
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
 
 
 def discard(results: DataFrame, checkpoint: Path) -> StreamingQuery:
