@@ -398,5 +398,11 @@ function table(rows) {
   );
 }
 
+// An address with #token=… brings the token along. What stands behind # is never sent; it goes from the address at once.
+const brought = new URLSearchParams(location.hash.slice(1)).get("token");
+if (brought) {
+  server.token.set(brought);
+  history.replaceState(null, "", location.pathname);
+}
 if (server.token.get()) enter();
 else leave();
