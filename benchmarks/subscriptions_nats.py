@@ -21,6 +21,8 @@ SUN = "S-UN over NATS: the server tells each subscriber"
 CN = "CN over NATS: gateways keep every value of every range"
 #: Updates in a batch, and gateways.
 UPDATES, _GATEWAYS = 20, 4
+#: Changes that were told of the same updates by whichever way was first: all must tell as many.
+_TOLD: dict[tuple[int, int], int] = {}
 
 
 def turn(turn: Turn, work: Work, way: WayName, batches: int) -> Sequence[Sample]:
@@ -96,6 +98,9 @@ class _Office:
             await self.publisher.publish(number, messages)
             told = await self._everybody() - before
             samples.append(Sample(UPDATES, seconds + self.last_told - began, results=told))
+        told = sum(sample.results or 0 for sample in samples)
+        if _TOLD.setdefault((id(self.work), batches), told) != told:
+            raise AssertionError(f"{self.way} told {told:,} changes, and not {_TOLD[id(self.work), batches]:,}.")
         found = np.array(self.waits or [0.0]) * 1_000
         spread = {f"p{q}_ms": float(np.percentile(found, q)) for q in (50, 99)}
         sent = (self.publisher.sent - bytes_before) / (UPDATES * batches)

@@ -117,7 +117,7 @@ def claims_rows(costs: Sequence[Cost]) -> Sequence[Claim]:
     return [
         Claim(
             "figure5.6",
-            f"S-CN: time for {times:.0f} times the rows",
+            f"S-CN: time for {times:.0f} times the rows; a larger tree waits longer for memory",
             "+20%",
             f"{growth - 1:+.0%} ({first.scn_us:.1f} to {last.scn_us:.1f} µs)",
             # A quarter of the chapter's growth more: what two runs on one machine differ by.
@@ -139,10 +139,9 @@ def claims_rows(costs: Sequence[Cost]) -> Sequence[Claim]:
         ),
         Claim(
             "table5.2",
-            "messages an update leave S-CN's server",
+            "messages an update leave S-CN's server; hangs on the length of steps, which the chapter does not give",
             "2.10 to 2.22",
             f"{first.scn_messages:.2f} to {last.scn_messages:.2f}",
-            # The step of the walk is not in the chapter, and this number hangs on it: short steps bare fewer rows.
             all(1.9 < c.scn_messages < 2.4 for c in costs),
         ),
         Claim(
@@ -261,10 +260,9 @@ def claims_mar(found: Sequence[tuple[int, float, int]]) -> Sequence[Claim]:
         ),
         Claim(
             "mar",
-            f"Mar in O(log N): processor time from {small:,} to {large:,} rows",
+            f"Mar in O(log N): processor time from {small:,} to {large:,} rows, of which the most outgrow the cache",
             f"{log:.1f} times by the logarithm",
             f"{last / first:.1f} times ({first:.2f} to {last:.2f} µs), rows {large / small:,.0f} times",
-            # Not so where a tree outgrows the processor's cache and waits for memory at every level.
             last / first <= 1.25 * log,
         ),
     ]

@@ -169,7 +169,13 @@ def claims_ignorable(points: Sequence[Point]) -> Sequence[Claim]:
     s_cn, cn, s_un = (_traffic(points, way) for way in ("S-CN", "CN", "S-UN"))
     least = all(a <= min(b, c) for a, b, c in zip(s_cn, cn, s_un, strict=True))
     return [
-        Claim("figure5.8", "S-CN least at every share of ignorable updates", "yes", _in_words(points, "S-CN"), least),
+        Claim(
+            "figure5.8",
+            "S-CN least at every share of ignorable updates; to a single subscriber S-UN's message is the shorter one",
+            "yes",
+            f"{_in_words(points, 'S-CN')}, S-UN {_in_words(points, 'S-UN')}",
+            least,
+        ),
         Claim(
             "figure5.8", "CN does not know which are ignorable: flat", "flat", _in_words(points, "CN"), _flat(cn, 0.25)
         ),
@@ -261,9 +267,8 @@ def claims_quotes(points: Sequence[Point]) -> Sequence[Claim]:
         ),
         Claim(
             "figure5.10",
-            "S-CN: most messages that leave a node for an update",
+            "S-CN: most messages that leave a node for an update; it sends each message to each interested child",
             "at most 10",
-            # A node sends each message to its children at the most, and an update has several messages.
             f"{stress}, with a fan-out of {FAN_OUT}",
             stress <= 10,
         ),
