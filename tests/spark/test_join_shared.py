@@ -93,7 +93,8 @@ def stream_of(desk, name):
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "units"), [("greedy", 3_000), ("swf", None), pytest.param("lwo", 3_000, marks=pytest.mark.slow)]
+    ("scheduler", "units"),
+    [("greedy", 3_000), *(pytest.param(*one, marks=pytest.mark.slow) for one in (("swf", None), ("lwo", 3_000)))],
 )
 def test_every_stream_is_the_exact_join_in_its_order(desk, scheduler, units):
     left, right = tables(1_200)
