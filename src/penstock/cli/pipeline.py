@@ -82,7 +82,7 @@ def run(path: Path) -> int:
         listen()  # a new session takes Ctrl-C for itself
         try:
             running = Run(pipeline, spark, show).start()
-            console.print(f"{len(pipeline.queries)} queries run; Ctrl-C stops them.", style="dim")
+            console.print(f"running: {', '.join(pipeline.queries)}; Ctrl-C stops", style="dim", soft_wrap=True)
             try:
                 while not asked.is_set() and not running.wait(0.2):
                     pass
@@ -99,7 +99,9 @@ def run(path: Path) -> int:
 def _tell(running: Run) -> int:
     for query in running.engine.queries():
         rows = "" if query["rows_since_start"] is None else f"{query['rows_since_start']:,} results"
-        console.print(f"  {escape(query['name'])}: {rows}", soft_wrap=True)
+        said = running.engine.pipeline.queries.get(query["name"])
+        place = f" in {said.sink.path}" if said is not None and said.sink.path is not None else ""
+        console.print(f"  {escape(query['name'])}: {rows}{escape(place)}", soft_wrap=True)
     for name, fault in running.faults().items():
         ours = fault if isinstance(fault, PenstockError) else PenstockError(str(fault).splitlines()[0])
         console.print(f"[red]{escape(name)} failed[/]", soft_wrap=True)
