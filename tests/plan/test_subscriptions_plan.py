@@ -77,7 +77,7 @@ def test_memory_may_change_at_a_restart_and_nothing_else():
     ("first", "second", "says"),
     [
         ({"on": ()}, {}, "columns to join on"),
-        ({"on": ("risk",)}, {}, "text"),
+        ({"on": ("risk",)}, {}, "is a float and"),
         ({"x": "rsk"}, {}, "risk"),
         ({}, {"order": "risk"}, "order is of type"),
         ({}, {"key": ()}, "need a key"),

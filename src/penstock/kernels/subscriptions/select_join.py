@@ -109,8 +109,8 @@ class SelectJoinSubscriptions(Kernel):
     >>> people = pa.table({"name": ["ann"], "age": [40], "at": [2]})
     >>> columns = (Columns("amount", ("id",), "at", on=("who",)), Columns("age", ("name",), "at", on=("name",)))
     >>> host = Host(lambda: SelectJoinSubscriptions((orders.schema, people.schema), columns, memory=8 << 20))
-    >>> host.step(orders)
-    >>> host.step(Portion(1, people.to_batches()[0]))
+    >>> for update in (Portion(0, orders.to_batches()[0]), Portion(1, people.to_batches()[0])):
+    ...     emitted = host.step(update)
     >>> host.results()["results"].select(["left_id", "right_name", "left_after", "right_after"]).to_pylist()
     [{'left_id': 1, 'right_name': 'ann', 'left_after': 10, 'right_after': 40}]
     """
