@@ -139,7 +139,7 @@ class Writer:
             lambda: f"({self.text(inner)} {compare} {self.text(inner)})",
             lambda: f"({self.moment()} {compare} {self.moment()})",
             lambda: f"({self.column('m')} {compare} TIMESTAMP '2000-01-01T23:00:00')",
-            lambda: f"({self.truth(inner)} {self._pick('AND', 'OR')} {self.truth(inner)})",
+            *[lambda: f"({self.truth(inner)} {self._pick('AND', 'OR')} {self.truth(inner)})"] * 4,
             lambda: f"(NOT {self.truth(inner)})",
             lambda: f"({self.number(inner)} IS {self._pick('NULL', 'NOT NULL')})",
             lambda: f"({self.text(inner)} IS {self._pick('NULL', 'NOT NULL')})",

@@ -6,9 +6,11 @@ import math
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from penstock.errors import BadQuery
+from penstock.sql import rows as compiled
 from penstock.sql.answers import answer_of
 from penstock.sql.catalogue import Catalogue
 from penstock.sql.parse import parse
@@ -51,6 +53,13 @@ def test_random_filters_and_columns_equal_duckdb(part):
         assert len(got) == len(expected), text
         for mine, theirs in zip(got, expected, strict=True):
             assert all(map(same, mine, theirs)), (text, mine, theirs)
+
+
+def test_a_planted_fault_is_found(monkeypatch):
+    """OR that forgets that TRUE OR NULL is true."""
+    monkeypatch.setitem(compiled._FUNCTIONS, "or", compiled._logic(pc.or_))
+    with pytest.raises(AssertionError):
+        list(map(test_random_filters_and_columns_equal_duckdb, range(5)))
 
 
 @pytest.mark.parametrize("seed", range(20))
