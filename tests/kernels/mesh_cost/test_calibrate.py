@@ -2,6 +2,9 @@
 
 import time
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.kernels.mesh.calibrate import calibrate
@@ -9,6 +12,7 @@ from penstock.kernels.mesh.meshjoin import reserve, rows_in
 from penstock.kernels.mesh.page_sizes import page_variants
 from penstock.models.mesh_cost import Coefficients
 from penstock.models.mesh_tuner import fastest, with_buffer
+from penstock.tables import prepare
 from tests.kernels.mesh_cost.tables import WINDOWS, plain, prepared
 
 MAKERS = {
@@ -49,6 +53,16 @@ def test_it_ends_in_time(tmp_path):
     began = time.process_time()
     calibrate(table, 24, seconds=1.0, windows=WINDOWS)
     assert time.process_time() - began < 4
+
+
+def test_a_small_table_is_tried_with_larger_pages(tmp_path):
+    rows = pa.table({"k": np.arange(2_000), "v": np.arange(2_000)})
+    (tmp_path / "t").mkdir()
+    pq.write_table(rows, tmp_path / "t" / "rows.parquet")
+    table = prepare(tmp_path / "t", tmp_path / "prepared", key="k", page_bytes=4096)
+    variants = page_variants(table, tmp_path / "variants", sample=64 << 10)
+    assert all(variant.rows == 2_000 for variant in variants)
+    assert len(variants) > 1
 
 
 @pytest.mark.parametrize("make", [plain, prepared])

@@ -57,7 +57,8 @@ def _bytes_of(page: Page) -> int:
 
 
 def _sizes(own: int) -> list[int]:
-    sizes = [own]
+    """From quarters to fourfolds; pages of a small table are smaller than any that is worth making."""
+    sizes = [max(own, _SMALLEST)]
     while sizes[0] // _STEP >= _SMALLEST:
         sizes.insert(0, sizes[0] // _STEP)
     while sizes[-1] * _STEP <= _LARGEST:
