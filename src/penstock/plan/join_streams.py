@@ -86,7 +86,7 @@ class JoinStreamsPlan(Plan):
       window   time, 60 s; rows may be 0 us late
       policy   PROB, memory shared freely by both sides
       work     2 slots, divided by key
-      memory   64 MB in all, 32 MB a slot; room for about 570,000 rows of both sides
+      memory   64 MB in all, 32 MB a slot; room for about 660,000 rows of both sides
       archive  none: what is missed is counted, and stays missed
     """
 
