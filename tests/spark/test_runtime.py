@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -380,6 +381,12 @@ def test_a_session_without_the_settings_is_told_the_lines_to_add(desk):
     # What it says is what helps.
     for line in lines:
         exec(line, {"spark": foreign})
+    ps.join_table(frame, table, on="k", memory="16MB")
+    manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    foreign.conf.set("spark.sql.streaming.checkpointFileManagerClass", manager)
+    with pytest.raises(SessionNotReady, match="does not replace the state") as caught:
+        ps.join_table(frame, table, on="k", memory="16MB")
+    exec(re.search(r"spark\.conf\.unset\(.*?\)", str(caught.value))[0], {"spark": foreign})
     ps.join_table(frame, table, on="k", memory="16MB")
 
 

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-# Renames within one directory as the other does, and asks the file system fewer questions about it.
-_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 #: The system allows 107 bytes for the path of a socket, and Spark names each by a UUID: `/.{36}.sock`.
 _LONGEST_SOCKET_DIRECTORY = 107 - 43
@@ -32,7 +31,6 @@ NEEDED = {
 #: What makes small micro-batches quick and keeps blobs, and so workers, small.
 TUNED = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
@@ -83,6 +81,14 @@ def _sockets(settings: Mapping[str, str]) -> dict[str, str]:
 
 def check_session(spark: SparkSession) -> None:
     """Refuse a session that would break a promise, with the lines to add."""
+    manager = spark.conf.get(_FILE_MANAGER, "") or ""
+    if manager.endswith(".FileSystemBasedCheckpointFileManager"):
+        raise SessionNotReady(
+            f"This Spark session has {_FILE_MANAGER} = {manager}.",
+            why="On local disks it does not replace the state of a micro-batch that is run again after a crash: parts "
+            "of two runs would be put together.",
+            do=f'Take it out: spark.conf.unset("{_FILE_MANAGER}").',
+        )
     missing = {name: want for name, want in NEEDED.items() if spark.conf.get(name, "") != want}
     if missing:
         lines = "\n  ".join(f'spark.conf.set("{name}", "{want}")' for name, want in missing.items())
