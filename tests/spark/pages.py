@@ -123,6 +123,10 @@ def furnish(folder: Path, page: Path) -> None:
     write(folder / "visits", pa.table({"visit_id": ids, "ip": ids % 250}))
     write(folder / "people", pa.table({"person_id": [1, 2, 3], "name": texts}))
     write(folder / "aliases", pa.table({"alias": ["anna lindqvist", "Bert Olsson"], "account": [7, 8]}))
+    measures = {name: rng.random(9) for name in ("price", "megapixels", "weight")}
+    write(folder / "cameras", pa.table({"id": ids[:9], **measures, "at": times[:9]}))
+    write(folder / "bought", pa.table({"order_id": ids, "customer": ids % 9, "amount": orders["amount"], "at": times}))
+    write(folder / "known", pa.table({"id": ids[:9], "age": rng.random(9), "at": times[:9]}))
     _standing(folder, rng)
     if page.name == "catch_up.md":
         _archive(folder / "archive", orders.select(["order_id", "product_id", "quantity"]))
