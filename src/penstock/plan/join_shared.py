@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.errors import BadOption, MemoryTooSmall, PenstockError, PlanError
+from penstock.errors import BadOption, MemoryTooSmall, PenstockError
 from penstock.kernels.contract import RESULTS, SET_ASIDE, Metric
 from penstock.kernels.shared.greedy import Greedy
 from penstock.kernels.shared.lwo import LWO
@@ -21,6 +21,7 @@ from penstock.kernels.window.shape import LATE, Shape
 from penstock.kernels.window.side import ENTRY
 from penstock.kernels.window.windows import FAR, RowWindow, TimeWindow
 from penstock.plan.base import Plan, Side
+from penstock.plan.faults import Faults
 from penstock.plan.join_streams import On, Within, key_pairs, name_faults, read_shape, read_times, read_window, width_of
 from penstock.plan.units import format_duration, format_size, parse_duration, parse_size
 from penstock.tables.keys import PARTITIONS
@@ -114,15 +115,8 @@ class JoinSharedPlan(Plan):
         changes: str | None = None,
     ) -> JoinSharedPlan:
         """The plan, or one error that names every fault in it. Without `slots`, as many as `cores`, if it can be."""
-        faults: list[PenstockError] = []
-
-        def tried(read: Callable[..., Any], *given: Any, **options: Any) -> Any:
-            try:
-                return read(*given, **options)
-            except PenstockError as fault:
-                faults.append(fault)
-                return None
-
+        faults = Faults()
+        tried = faults.tried
         shape = tried(_read_join, left, right, on, where)
         queries = tried(_read_queries, windows) or {}
         kinds = {name: tried(shared_window, name, one.window) for name, one in queries.items()}
@@ -147,10 +141,7 @@ class JoinSharedPlan(Plan):
                 changes,
             )  # fmt: skip
             faults += plan._memory_faults()
-        if len(faults) == 1:
-            raise faults[0]
-        if faults:
-            raise PlanError(f"{len(faults)} faults in this join.", why="\n  ".join(str(fault) for fault in faults))
+        faults.complain("this join")
         return plan
 
     @property

@@ -26,6 +26,7 @@ from penstock.kernels.window.windowjoin import LEAST_BUDGET, WindowJoin
 from penstock.kernels.window.windows import LandmarkWindow, RowWindow, TimeWindow, Window
 from penstock.models.stream_models import StreamModel
 from penstock.plan.base import Plan, Side
+from penstock.plan.faults import Faults
 from penstock.plan.units import format_duration, format_size, parse_duration, parse_size
 from penstock.tables.keys import PARTITIONS, key_kind
 
@@ -135,15 +136,8 @@ class JoinStreamsPlan(Plan):
 
         `cores` is how many slots there are by default; row windows have one, because rows are counted over all keys.
         """
-        faults: list[PenstockError] = []
-
-        def tried(read: Callable[..., Any], *given: Any, **options: Any) -> Any:
-            try:
-                return read(*given, **options)
-            except PenstockError as fault:
-                faults.append(fault)
-                return None
-
+        faults = Faults()
+        tried = faults.tried
         shape = tried(read_shape, left, right, on, how)
         window = tried(read_window, within)
         times = tried(read_times, left, right, time, window)
@@ -162,10 +156,7 @@ class JoinStreamsPlan(Plan):
                 probabilities, seed,
             )  # fmt: skip
             faults += plan._memory_faults()
-        if len(faults) == 1:
-            raise faults[0]
-        if faults:
-            raise PlanError(f"{len(faults)} faults in this join.", why="\n  ".join(str(fault) for fault in faults))
+        faults.complain("this join")
         return plan
 
     def _memory_faults(self) -> list[PenstockError]:

@@ -15,6 +15,7 @@ from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metr
 from penstock.kernels.mesh.condition import Condition, Equal
 from penstock.kernels.mesh.meshjoin import How, MeshJoin, carried, least_budget, results_schema, rows_in
 from penstock.plan.base import Plan, Side
+from penstock.plan.faults import Faults
 from penstock.plan.outlook import Outlook, outlook
 from penstock.plan.units import format_size, parse_size
 from penstock.tables.base import Page, Table
@@ -75,7 +76,8 @@ class JoinTablePlan(Plan):
         """
         condition = on if isinstance(on, Condition) else Equal(on)
         by_key = table.by_key(0, 1) is not None and condition.by_key
-        size, faults = _size(memory)
+        faults = Faults()
+        size = faults.tried(parse_size, memory)
         faults += condition.faults(stream, table)
         faults += _clashes(stream, table, condition) if how in ("inner", "left") else []
         faults += _option_faults(table, by_key, slots, how, division, pages_per_step)
@@ -84,10 +86,7 @@ class JoinTablePlan(Plan):
             usual: Division = "key" if by_key else "pages" if shares_pages else "rows"
             plan = cls(stream, table, condition, how, size, slots, division or usual, pages_per_step)
             faults += plan._memory_faults()
-        if len(faults) == 1:
-            raise faults[0]
-        if faults:
-            raise PlanError(f"{len(faults)} faults in this join.", why="\n  ".join(str(fault) for fault in faults))
+        faults.complain("this join")
         return plan
 
     @classmethod
@@ -235,13 +234,6 @@ def _width(kind: pa.DataType) -> int:
         return max(int(kind.bit_width) // 8, 1)
     except ValueError:
         return 24
-
-
-def _size(memory: str | int) -> tuple[int, list[PenstockError]]:
-    try:
-        return parse_size(memory), []
-    except BadOption as fault:
-        return 0, [fault]
 
 
 def _option_faults(

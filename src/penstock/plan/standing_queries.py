@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +25,7 @@ from penstock.kernels.standing.shape import LEFT, RIGHT, SIDES, BandJoin, Select
 from penstock.kernels.standing.standing_join import LATE, StandingJoin
 from penstock.kernels.standing.strategies import BAND_JOIN, BLOCK, SELECT_JOIN, Strategy
 from penstock.plan.base import Plan, Side
+from penstock.plan.faults import Faults
 from penstock.plan.query_source import QuerySource
 from penstock.plan.routing import RangeSide
 from penstock.plan.units import format_duration, format_size, parse_duration, parse_size
@@ -114,16 +114,15 @@ class StandingQueriesPlan(Plan):
         reach: tuple[float, float] | None = None,
     ) -> StandingQueriesPlan:
         """The plan, or one error that names every fault in it."""
-        faults: list[PenstockError] = []
+        faults = Faults()
         schemas = (left, right)
-        size = _try(faults, lambda: parse_size(memory)) or 0
-        window = _try(faults, lambda: parse_duration(within, option="within")) if within is not None else None
-        late = _try(faults, lambda: parse_duration(lateness, option="lateness")) or 0
+        size = faults.tried(parse_size, memory) or 0
+        window = faults.tried(parse_duration, within, option="within") if within is not None else None
+        late = faults.tried(parse_duration, lateness, option="lateness") or 0
         faults += _shape_faults(schemas, shape, output)
         faults += _option_faults(shape, slots, output, strategy, split)
         faults += _extent_faults(schemas, keep, within, event_time)
-        if faults:
-            raise _all(faults)
+        faults.complain("these standing queries")
         kinds = bound_kinds(shape, schemas)
         source = QuerySource.of(queries, kinds)
         found = source.load()
@@ -260,20 +259,6 @@ def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
-def _try(faults: list[PenstockError], make):  # type: ignore[no-untyped-def]
-    try:
-        return make()
-    except PenstockError as fault:
-        faults.append(fault)
-        return None
-
-
-def _all(faults: list[PenstockError]) -> PenstockError:
-    if len(faults) == 1:
-        return faults[0]
-    return PlanError(f"{len(faults)} faults in these standing queries.", why="\n  ".join(map(str, faults)))
-
-
 def _shape_faults(schemas: tuple[pa.Schema, pa.Schema], shape: Any, output: str) -> list[PenstockError]:
     if not isinstance(shape, SelectJoin | BandJoin):
         return [
@@ -282,19 +267,19 @@ def _shape_faults(schemas: tuple[pa.Schema, pa.Schema], shape: Any, output: str)
                 do='Give ps.select_join("product", left="offered", right="wanted") or ps.band_join(left=…, right=…).',
             )
         ]
-    faults: list[PenstockError] = []
+    faults = Faults()
     for side, schema in enumerate(schemas):
         for column in shape.ranges[side]:
             if column not in schema.names:
                 faults.append(UnknownColumn.among(column, schema.names, f"The {SIDES[side]} stream"))
             else:
-                _try(faults, partial(range_kind, schema.field(column).type))
+                faults.tried(range_kind, schema.field(column).type)
         if not shape.ranges[side]:
             faults.append(BadOption(f"The {SIDES[side]} side has no column with a range.", do="Name at least one."))
     if not shape.on[LEFT] and shape.own:
         faults.append(BadOption("A select-join needs a key.", do='Name it: ps.select_join("product", …).'))
     if shape.on != ((), ()):
-        _try(faults, lambda: check_key_types(schemas[LEFT], shape.on[LEFT], schemas[RIGHT], shape.on[RIGHT]))
+        faults.tried(check_key_types, schemas[LEFT], shape.on[LEFT], schemas[RIGHT], shape.on[RIGHT])
     if faults:
         return faults
     if isinstance(shape, BandJoin):

@@ -1,0 +1,33 @@
+"""All that is wrong with what an operator was given, said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import PenstockError, PlanError
+
+
+class Faults(list[PenstockError]):
+    """Faults as they are found.
+
+    >>> from penstock.plan.units import parse_size
+    >>> faults = Faults()
+    >>> faults.tried(parse_size, "64MB"), faults.tried(parse_size, "lots"), len(faults)
+    (67108864, None, 1)
+    """
+
+    def tried(self, read: Callable[..., Any], *given: Any, **options: Any) -> Any:
+        """What `read` gives, or None, and its fault is here."""
+        try:
+            return read(*given, **options)
+        except PenstockError as fault:
+            self.append(fault)
+            return None
+
+    def complain(self, of: str) -> None:
+        """Raise the only fault, or one that names all; nothing where there is none."""
+        if len(self) == 1:
+            raise self[0]
+        if self:
+            raise PlanError(f"{len(self)} faults in {of}.", why="\n  ".join(str(fault) for fault in self))
