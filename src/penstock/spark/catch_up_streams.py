@@ -20,8 +20,7 @@ from pyspark.sql import functions as fn
 
 from penstock.errors import BadOption, PlanError
 from penstock.kernels.contract import RESULTS
-from penstock.kernels.window.shape import ARCHIVE, NOTES, RESIDENCE, RESIDENCE_SCHEMA, Shape
-from penstock.kernels.window.windowjoin import truths
+from penstock.kernels.window.shape import ARCHIVE, NOTES, RESIDENCE, RESIDENCE_SCHEMA, Shape, truths
 from penstock.kernels.window.windows import LEFT, RIGHT, LandmarkWindow, RowWindow, TimeWindow
 from penstock.spark.archive import Archive
 from penstock.spark.catch_up import _literal, check_apart

@@ -33,9 +33,9 @@ from penstock.kernels.shared.scheduler import Scheduler
 from penstock.kernels.shared.waiting import WAITING, Arrival, Waiting
 from penstock.kernels.window.arrivals import Queue, Ready
 from penstock.kernels.window.intake import Intake, aside
-from penstock.kernels.window.shape import LATE, Shape
+from penstock.kernels.window.shape import LATE, Shape, truths
 from penstock.kernels.window.side import SideRows
-from penstock.kernels.window.windowjoin import LEAST_BUDGET, truths
+from penstock.kernels.window.windowjoin import LEAST_BUDGET
 from penstock.kernels.window.windows import FAR, LEFT, RIGHT
 from penstock.tables.keys import equal_keys, injective
 

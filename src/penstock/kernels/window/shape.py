@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.window.windows import LEFT, RIGHT
@@ -99,3 +101,11 @@ class Shape:
     def archived(self, side: int) -> pa.Schema:
         """A row as the archive has it."""
         return pa.schema([*(field.with_nullable(True) for field in self.sides[side]), *NOTES])
+
+
+def truths(said: Any, rows: int) -> npt.NDArray[np.bool_]:
+    """What a condition says, NULL for no."""
+    if isinstance(said, pa.Array | pa.ChunkedArray):
+        whole = said.combine_chunks() if isinstance(said, pa.ChunkedArray) else said
+        return whole.fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
+    return np.asarray(said, np.bool_).reshape(rows)

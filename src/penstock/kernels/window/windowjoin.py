@@ -34,7 +34,7 @@ from penstock.kernels.window.evict import lowest, with_spare
 from penstock.kernels.window.ghosts import Ghosts
 from penstock.kernels.window.intake import Intake
 from penstock.kernels.window.policy import Arrivals, Candidates, Policy, checked_scores
-from penstock.kernels.window.shape import ARCHIVE, LATE, RESIDENCE, RESIDENCE_SCHEMA, Shape
+from penstock.kernels.window.shape import ARCHIVE, LATE, RESIDENCE, RESIDENCE_SCHEMA, Shape, truths
 from penstock.kernels.window.side import ENTRY, SideRows
 from penstock.kernels.window.windows import FAR, LEFT, RIGHT, Clock, Window
 from penstock.tables.keys import equal_keys, injective
@@ -556,11 +556,3 @@ class WindowJoin(Kernel):
 
     def _note(self, beside: float = 0) -> None:
         self._peak = max(self._peak, self._held() + beside)
-
-
-def truths(said: Any, rows: int) -> Mask:
-    """What a condition says, NULL for no."""
-    if isinstance(said, pa.Array | pa.ChunkedArray):
-        whole = said.combine_chunks() if isinstance(said, pa.ChunkedArray) else said
-        return whole.fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
-    return np.asarray(said, np.bool_).reshape(rows)
