@@ -48,6 +48,11 @@ class Flow:
             metric.name for metric in reports_of(plan) if metric.name.startswith(("rows_", "pages_", "results_"))
         }
         self._counted -= {"rows_waiting"}
+        self._standing = {
+            metric.name
+            for metric in reports_of(plan)
+            if metric.combine != "sum" or metric.name.startswith(("memory", "budget", "rows_waiting"))
+        }
         self._out: DataFrame
         listen(spark, self.id, self)
 
@@ -186,11 +191,10 @@ class Flow:
         return self._progress.batches
 
     def _on_progress(self, event: Any, numbers: dict[str, Any]) -> None:
-        batch = {name: value or 0.0 for name, value in numbers.items()}
-        batch |= {
+        batch = numbers | {
             "batch": event.batchId,
             "time": event.timestamp,
             "seconds": event.durationMs.get("triggerExecution", 0) / 1000,
             "rows_read": event.numInputRows,
         }
-        self._progress.add(batch, self._counted)
+        self._progress.add(batch, self._counted, self._standing)

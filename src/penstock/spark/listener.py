@@ -35,12 +35,18 @@ class Progress:
         self._batches: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
         self._totals: dict[str, float] = {}
 
-    def add(self, batch: dict[str, Any], counted: set[str]) -> None:
-        """Take in a micro-batch; the metrics in `counted` are also summed over all."""
+    def add(self, batch: dict[str, Any], counted: set[str], standing: set[str]) -> None:
+        """Take in a micro-batch; the metrics in `counted` are also summed over all.
+
+        A metric is None where no kernel had anything to do: those in `standing` (what is held, say) are as they were.
+        """
         with self._lock:
+            before = self._batches[-1] if self._batches else {}
+            for name in [name for name, value in batch.items() if value is None]:
+                batch[name] = before.get(name, 0.0) if name in standing else 0.0
             self._batches.append(batch)
             for name in counted & batch.keys():
-                self._totals[name] = self._totals.get(name, 0) + (batch[name] or 0)
+                self._totals[name] = self._totals.get(name, 0) + batch[name]
 
     @property
     def batches(self) -> list[dict[str, Any]]:
