@@ -265,7 +265,7 @@ def test_connections_are_limited_and_the_limit_passes(server: Served) -> None:
 
 def test_an_error_of_ours_tells_no_trace(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> None:
-        raise RuntimeError("the secret of /root/x.py")
+        raise RuntimeError("the secret of its/own/file.py")
 
     monkeypatch.setattr(server.engine, "queries", fails)
     with server.client() as client:

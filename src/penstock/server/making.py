@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.spark.flow import Flow
 
 
-class Made:
+class Made(ABC):
     """A query that can be answered, and at the same time the way to make the flow of a group that it begins."""
 
     #: What a group that it begins says of itself: its key, and how its flow is made.
@@ -62,16 +63,16 @@ class Made:
         """The folders whose files its group reads, one for each input; None where an input is no files."""
         return None
 
+    @abstractmethod
     def reader(self, entry: Entry, group: Group) -> Reader:
         """How its rows are found in the group's."""
-        raise NotImplementedError
 
-    def tell(self, group: Group, members: Mapping[int, Made]) -> None:
+    def tell(self, group: Group, members: Mapping[int, Made]) -> None:  # noqa: B027 — most have nothing to tell
         """Make the group know who is in it now, by number; most need not."""
 
+    @abstractmethod
     def explain(self, others: Mapping[str, Made]) -> str:
         """For people."""
-        raise NotImplementedError
 
 
 class Sources:
