@@ -36,7 +36,7 @@ RATIOS = (
 
 def benchmarks(quick: bool) -> list[Benchmark]:
     """The same join with results discarded, with results written as Parquet, and with small micro-batches."""
-    size = Size(1_000_000, 100_000, "16MB", 16_384) if quick else Size(10_000_000, 1_000_000, "64MB", 131_072)
+    size = QUICK if quick else FULL
     work, small = Work(size), Work(replace(size, batch=size.batch // 10))
     about = (
         f"table of {size.table:,} rows and 15 int64 columns, micro-batches of {size.batch:,} rows with uniform keys, "
@@ -68,6 +68,12 @@ class Size:
     batch: int
     memory: str
     group_rows: int
+    #: Micro-batches of one turn that warm up, and that are counted; the slow ones have fewer.
+    turn: tuple[int, int]
+
+
+FULL = Size(10_000_000, 1_000_000, "64MB", 131_072, (4, 6))
+QUICK = Size(500_000, 50_000, "16MB", 16_384, (1, 1))
 
 
 class Work:
@@ -152,10 +158,12 @@ class Work:
 
             return fn.broadcast(batch).join(self.static(), key)
 
+        most_warm, most = self.size.turn
+
         def one(name: str, start: Callable[[_Sink], None], warm: int, counted: int, missing: str = "") -> Contestant:
             def run(turn: Turn) -> Sequence[Sample]:
                 with streams.scratch() as place:
-                    return sink(self, name, place, turn, warm, counted).run(start)
+                    return sink(self, name, place, turn, min(warm, most_warm), min(counted, most)).run(start)
 
             return Contestant(f"{name}{self.label}", run, missing)
 
@@ -163,8 +171,8 @@ class Work:
             one(MERGE, lambda at: at.frame(merge()), 1, 1),
             one(HASH, lambda at: at.frame(shuffled()), 1, 1),
             one(BROADCAST, lambda at: at.each(broadcast), 2, 4),
-            one(PLAIN, lambda at: at.flow(self.flow(prepared=False)), 4, 6),
-            one(PREPARED, lambda at: at.flow(self.flow(prepared=True)), 4, 6, self.no_prepared),
+            one(PLAIN, lambda at: at.flow(self.flow(prepared=False)), most_warm, most),
+            one(PREPARED, lambda at: at.flow(self.flow(prepared=True)), most_warm, most, self.no_prepared),
         ]
 
 

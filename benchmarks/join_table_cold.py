@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.harness import Benchmark, Contestant, Ratio, Sample, Say, Turn
-from benchmarks.join_table import Size, Work
+from benchmarks.join_table import FULL, QUICK, Size, Work
 from penstock.kernels.contract import Batch, Portion
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.meshjoin import MeshJoin
@@ -27,7 +27,7 @@ MEMORY = "fetched ahead, all in memory"
 
 def benchmarks(quick: bool) -> list[Benchmark]:
     """One micro-batch, over a table that the system has dropped from memory and over one that it has kept."""
-    size = Size(1_000_000, 100_000, "16MB", 16_384) if quick else Size(10_000_000, 1_000_000, "64MB", 131_072)
+    size = QUICK if quick else FULL
     cold = Cold(size)
     about = f"one core, a prepared table of {size.table:,} rows, {size.batch:,} rows with uniform keys, no Spark"
     ratios = (Ratio(AHEAD, WHEN_NEEDED), Ratio(MEMORY, AHEAD))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from benchmarks import postgres, streams
 from benchmarks.harness import Benchmark, Contestant, Ratio, Sample, Say, Turn
-from benchmarks.join_table import BROADCAST, PLAIN, PREPARED, Size, Work, _Discard
+from benchmarks.join_table import BROADCAST, FULL, PLAIN, PREPARED, QUICK, Size, Work, _Discard
 from benchmarks.judge import Keys, orders
 from penstock.kernels.contract import Batch, Portion
 from penstock.kernels.mesh.inl import IndexNestedLoops
@@ -35,7 +35,7 @@ _PORTION = 65_536
 
 def benchmarks(quick: bool) -> list[Benchmark]:
     """Curves over table size, budget and keys, and peers that look rows up."""
-    size = Size(1_000_000, 100_000, "16MB", 16_384) if quick else Size(10_000_000, 1_000_000, "64MB", 131_072)
+    size = QUICK if quick else FULL
     parts = (0.25, 1, 4) if not quick else (0.25, 1)
     tables = [replace(size, table=int(part * size.table)) for part in parts]
     sizes = {f", {one.table / 1e6:g} M rows": Work(one, label=f", {one.table / 1e6:g} M rows") for one in tables}

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 SPARK = "Spark, mapInArrow"
 PASS = "Penstock, pass-through"
 KEEP = "Penstock, keeping a batch as state"
-#: Micro-batches of each turn that are not counted.
-WARM = 3
 
 
 def benchmarks(quick: bool) -> list[Benchmark]:
@@ -26,26 +24,26 @@ def benchmarks(quick: bool) -> list[Benchmark]:
         Benchmark(
             "runtime/rate",
             f"two 8-byte columns, micro-batches of {large:,} rows, results discarded",
-            lambda: contestants(large, 2 if quick else 6),
+            lambda: contestants(large, *((1, 1) if quick else (3, 6))),
             ratios=(Ratio(PASS, SPARK),),
             limits=(Limit(PASS, rate=0.8e6, aim=1.5e6),),
         ),
         Benchmark(
             "runtime/floor",
             f"two 8-byte columns, micro-batches of {small:,} rows, results discarded",
-            lambda: contestants(small, 3 if quick else 12),
+            lambda: contestants(small, *((1, 2) if quick else (3, 12))),
             ratios=(Ratio(PASS, SPARK),),
             limits=(Limit(PASS, seconds=0.7, aim=0.4),),
         ),
     ]
 
 
-def contestants(rows: int, counted: int) -> list[Contestant]:
-    """With and without state, and Spark's own way through Python."""
+def contestants(rows: int, warm: int, counted: int) -> list[Contestant]:
+    """With and without state, and Spark's own way through Python. The first `warm` micro-batches are not counted."""
     return [
-        Contestant(SPARK, lambda turn: _turn(turn, rows, counted, _identity(_stream(rows)))),
-        Contestant(PASS, lambda turn: _turn(turn, rows, counted, _through(_stream(rows), 0))),
-        Contestant(KEEP, lambda turn: _turn(turn, rows, counted, _through(_stream(rows), rows // streams.CORES))),
+        Contestant(SPARK, lambda turn: _turn(turn, rows, warm, counted, _identity(_stream(rows)))),
+        Contestant(PASS, lambda turn: _turn(turn, rows, warm, counted, _through(_stream(rows), 0))),
+        Contestant(KEEP, lambda turn: _turn(turn, rows, warm, counted, _through(_stream(rows), rows // streams.CORES))),
     ]
 
 
@@ -69,15 +67,15 @@ def _through(stream: DataFrame, keep: int) -> DataFrame:
     return run(plan, [stream]).results
 
 
-def _turn(turn: Turn, rows: int, counted: int, results: DataFrame) -> Sequence[Sample]:
+def _turn(turn: Turn, rows: int, warm: int, counted: int, results: DataFrame) -> Sequence[Sample]:
     from pyspark.sql import functions as fn
 
     observed = results.observe("check", fn.count("*").alias("rows"), fn.sum("id").alias("ids"))
     with streams.scratch() as place:
-        reports = streams.batches_of(streams.discard(observed, place / "checkpoint"), WARM + counted, turn)
+        reports = streams.batches_of(streams.discard(observed, place / "checkpoint"), warm + counted, turn)
     for number, report in enumerate(reports):
         found = report["observedMetrics"]["check"]
         want = {"rows": rows, "ids": sum(range(number * rows, (number + 1) * rows))}
         if found != want:
             raise RuntimeError(f"Micro-batch {number} gave {found} where {want} was expected.")
-    return streams.samples(reports, rows, WARM)
+    return streams.samples(reports, rows, warm)
