@@ -1,9 +1,6 @@
-"""Texts are read, grouped and planned without Spark; what is stored with a flow says which queries it is for."""
+"""What is stored with a flow says which queries it is for."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import pyarrow as pa
 
@@ -14,15 +11,6 @@ from penstock.sql.groups import Group
 from penstock.sql.parse import parse
 from penstock.sql.plans import plan_of
 from tests.sql.test_parse import KNOWN
-
-
-def test_reading_grouping_and_planning_need_no_spark():
-    program = (
-        "import penstock.sql.plans, penstock.sql.answers, sys; "
-        "print([name for name in ('pyspark', 'pandas') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]"
 
 
 def made(*texts: str, fixed: bool) -> AnsweringPlan:
