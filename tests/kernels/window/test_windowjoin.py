@@ -19,6 +19,7 @@ from penstock.kernels.window.heeb import Heeb
 from penstock.kernels.window.life import Life
 from penstock.kernels.window.prob import Prob
 from penstock.kernels.window.rand import Rand
+from penstock.kernels.window.recall import Recall
 from penstock.kernels.window.shape import Shape
 from penstock.kernels.window.side import ENTRY, SideRows
 from penstock.kernels.window.windowjoin import LEAST_BUDGET, WindowJoin
@@ -188,25 +189,76 @@ def test_a_tight_budget_keeps_frequent_keys_and_tells_how_much_is_missed():
         assert abs(estimate - found[name] / found["exact"]) < 0.12, (name, estimate, found)
 
 
-def test_ghosts_count_what_was_missed():
-    """With room for all ghosts, produced and missed are the exact join."""
-    from penstock.kernels.window.ghosts import Ghosts
-
-    window = TimeWindow(50, 50)
-    keys = np.random.default_rng(4).integers(0, 40, (2, 3_000))
+@pytest.mark.parametrize("step", [10, 150], ids=["evicted", "evicted and shed"])
+def test_ghosts_count_what_was_missed(step):
+    """With room to follow every row, produced and missed are the exact join."""
+    window = TimeWindow(400, 250)
+    keys = np.random.default_rng(4).integers(0, 40, (2, 1_500))
     kernel = make(Rand(), window, budget=4 << 20)
-    kernel._room = 100 * 110.0
-    kernel._ghosts = Ghosts(window, 1 << 30)
-    kernel._ghosts._bits = 0
-    exact, missed, produced = make(Exact(), window, budget=4 << 20), 0.0, 0
-    want = 0
-    for begin in range(0, 3_000, 10):
-        step = [rows(side, keys[side, begin : begin + 10], np.arange(begin, begin + 10)) for side in (0, 1)]
-        produced += count(kernel, [step])
-        want += count(exact, [step])
+    kernel._room = 100 * 330.0
+    kernel._recall = Recall(window, 1 << 30)
+    kernel._recall._ghosts._bits = 0
+    exact = make(Exact(), window, budget=4 << 20)
+    missed = produced = want = shed = 0
+    for begin in range(0, 1_500, step):
+        both = [rows(side, keys[side, begin : begin + step], np.arange(begin, begin + step)) for side in (0, 1)]
+        produced += count(kernel, [both])
+        want += count(exact, [both])
         missed += kernel.metrics()["missed_estimate"]
-    assert kernel.metrics()["rows_shed"] == 0
+        shed += kernel.metrics()["rows_shed"]
+    assert (shed > 200) == (step > 10)
     assert 0 < produced < want == produced + missed
+
+
+def burst(policy, seed, order=None, budget=1 << 20, width=9_000):
+    """Some steps are far larger than their share: the true recall, and the metrics of each step."""
+    sizes = [1_000, 1_000, 1_000, 9_000, 1_000, 1_000, 9_000, 6_000]
+    keys = [zipf_keys(sum(sizes), 5_000, 0.6, 2 * seed + side) for side in (0, 1)]
+    codes = [np.sort(side * (1 << 32) + np.arange(len(side))) for side in keys]
+    want = np.searchsorted(codes[1], codes[0] + width, "right") - np.searchsorted(codes[1], codes[0] - width)
+    kernel, produced, told = make(policy, TimeWindow(width, width), budget=budget), 0, []
+    for begin, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
+        step = [rows(side, keys[side][begin : begin + size], np.arange(begin, begin + size)) for side in (0, 1)]
+        if order is not None:
+            step = [
+                Portion(portion.side, portion.rows.take(pa.array(places)))
+                for portion in step
+                for places in np.array_split(order.permutation(size), 3)
+            ]
+        produced += count(kernel, [step])
+        assert kernel.memory() <= budget
+        told.append(kernel.metrics())
+    return produced / want.sum(), told
+
+
+@pytest.mark.parametrize("policy", [Prob(), Rand()], ids=["prob", "rand"])
+def test_recall_is_estimated_where_rows_are_shed(policy, monkeypatch):
+    """Right on average, and never far off; without looking back it is too high by more than that."""
+    errors = []
+    for seed in range(5):
+        true, told = burst(policy, seed)
+        assert sum(numbers["rows_shed"] for numbers in told) > 10_000
+        errors.append(told[-1]["recall_estimate"] - true)
+    assert abs(np.mean(errors)) < 0.04, errors
+    assert np.abs(errors).max() < 0.1, errors
+    both_ways = Recall.look_back
+
+    def forwards_only(self, waiting, log):
+        missed = both_ways(self, waiting, log)
+        self.missed -= missed
+        return 0.0
+
+    monkeypatch.setattr(Recall, "look_back", forwards_only)
+    true, told = burst(policy, 0)
+    assert told[-1]["recall_estimate"] > true + 0.14
+
+
+def test_the_estimate_does_not_depend_on_cuts():
+    first, second = (
+        [(numbers["rows_shed"], numbers["missed_estimate"]) for numbers in burst(Prob(), 3, order)[1]]
+        for order in (None, np.random.default_rng(5))
+    )
+    assert first == second
 
 
 def test_a_step_larger_than_its_share_is_shed_by_the_same_policy_whatever_its_order():

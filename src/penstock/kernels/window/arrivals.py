@@ -75,8 +75,8 @@ class Queue:
         at = np.lexsort((prints, first))
         return Ready(whole.rows.take(pa.array(at)), whole.hashes[at], whole.times[at], first[at])
 
-    def shed(self, most: float, score: Callable[[int, Ready], F64]) -> list[tuple[int, Ready]]:
-        """Keep the rows with the highest scores, as many as `most` holds; the others, by side.
+    def shed(self, most: float, score: Callable[[int, Ready], F64]) -> list[tuple[int, Ready, U64]]:
+        """Keep the rows with the highest scores, as many as `most` holds; the others, by side, with their fingerprints.
 
         What is kept is the best of all rows so far down to the first that does not fit, so that it does not matter in
         which order they came, or when this was called.
@@ -97,10 +97,11 @@ class Queue:
         gone, begin = [], 0
         for side, ready in enumerate(both):
             here = kept[begin : begin + ready.rows.num_rows]
+            marks = prints[begin : begin + ready.rows.num_rows]
             begin += ready.rows.num_rows
             if here.any():
                 self._parts[side].append(ready.where(here))
-            gone.append((side, ready.where(~here)))
+            gone.append((side, ready.where(~here), marks[~here]))
         self._settled = (int(kept[: both[0].rows.num_rows].sum()), int(kept[both[0].rows.num_rows :].sum()))
         self.cost = float(costs[kept].sum())
         return gone

@@ -65,6 +65,16 @@ def probe(entries: Entries, probes: Probes, reach: Reach, at: Cursor, out: I64, 
     return count, Cursor(number, entry)
 
 
+def count(entries: Entries, probes: Probes, reach: Reach) -> int:
+    """How many pairs there are."""
+    return int(
+        _count(
+            entries.heads, entries.nexts, entries.hashes, entries.moments, entries.numbers, entries.first,
+            probes.hashes, probes.moments, probes.before, reach.low, reach.high, reach.rows,
+        )
+    )  # fmt: skip
+
+
 @njit(cache=True)
 def link(heads: I32, nexts: I32, hashes: U64, begin: int, end: int) -> None:
     """Put entries at the front of their chains, in order."""
@@ -109,3 +119,23 @@ def _probe(
             entry = nexts[entry]
         entry = END
     return found, p_hashes.size, END
+
+
+@njit(cache=True)
+def _count(
+    heads: I32, nexts: I32, hashes: U64, moments: I64, numbers: I64, first: int,
+    p_hashes: U64, p_moments: I64, p_before: I64, low: int, high: int, rows: int,
+) -> int:  # fmt: skip
+    mask = np.uint64(heads.size - 1)
+    found = 0
+    for p in range(p_hashes.size):
+        h = p_hashes[p]
+        before = p_before[p]
+        least, most = p_moments[p] + low, p_moments[p] + high
+        entry = heads[np.int64(h & mask)]
+        while entry >= first:
+            if hashes[entry] == h and least <= moments[entry] <= most:
+                number = numbers[entry]
+                found += number < before and before - number <= rows
+            entry = nexts[entry]
+    return found

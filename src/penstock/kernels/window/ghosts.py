@@ -1,21 +1,20 @@
-"""What was missed: a sample of the rows that went too soon, without what they say.
+"""Rows that went too soon: a sample of them, without what they say, followed until they leave the window.
 
-By key probabilities it could not be told: a policy lets go of what it thinks unlikely, so where it is wrong, so is the
-sum of what it thought. Some of the rows that go are followed instead until they leave the window, and the results that
-they would have had are counted.
+Which rows are in a sample follows from their *draw*, a number that every row has by its own: the rows with draws below
+a limit are a sample, and those below half of it are a sample of half the size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.contract import ChunkLog
-from penstock.kernels.window.chains import Cursor, Probes, probe
+from penstock.kernels.window.chains import Probes, count
 from penstock.kernels.window.side import ENTRY, SideRows
 from penstock.kernels.window.windows import Clock, Window
 
@@ -27,10 +26,28 @@ _NOTE = pa.schema([("hash", pa.uint64()), ("moment", pa.int64())])
 GHOST = ENTRY + 2 * 65 / 8
 #: One row in 2 ** 3 is followed at first, half as many whenever there is no room.
 _FIRST, _LAST = 3, 30
+_ALL = (1 << 64) - 1
+
+
+class Gone(NamedTuple):
+    """Rows that are gone: hashes of their keys, moments, and numbers that their draws are made of."""
+
+    hashes: U64
+    moments: I64
+    numbers: I64
+
+    def where(self, which: npt.NDArray[Any]) -> Gone:
+        """Some of them: a mask, or places."""
+        return Gone(self.hashes[which], self.moments[which], self.numbers[which])
+
+
+def draws(numbers: I64) -> U64:
+    """Evenly spread over all 64-bit numbers."""
+    return numbers.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
 class Ghosts:
-    """Counts the results that rows would have had which were evicted.
+    """Counts the partners that rows would have had which are gone.
 
     Guarantees
         With all rows followed, the count is exact: `test_ghosts_count_what_was_missed`. With a sample of them it is
@@ -50,35 +67,37 @@ class Ghosts:
         """Bytes held."""
         return sum(side.nbytes for side in self._sides)
 
-    def _followed(self, numbers: I64) -> npt.NDArray[np.bool_]:
-        spread = numbers.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        return ((spread >> np.uint64(40)) & np.uint64((1 << self._bits) - 1)) == 0
+    @property
+    def _limit(self) -> int:
+        return _ALL >> self._bits
 
-    def follow(self, side: int, hashes: U64, moments: I64, numbers: I64, log: ChunkLog) -> None:
-        """Rows of a side that are gone, in order of their numbers."""
-        here = self._followed(numbers)
-        while sum(each.cost for each in self._sides) + GHOST * int(here.sum()) > self._budget and self._bits < _LAST:
+    def _followed(self, numbers: I64) -> npt.NDArray[np.bool_]:
+        return draws(numbers) <= np.uint64(self._limit)
+
+    def follow(self, side: int, gone: Gone, log: ChunkLog, known: int = _ALL) -> None:
+        """Rows of a side that are gone: all of them with draws up to `known`."""
+        here = self._followed(gone.numbers)
+        while self._bits < _LAST and (self._limit > known or self._cost(int(here.sum())) > self._budget):
             self._bits += 1
-            here = self._followed(numbers)
+            here = self._followed(gone.numbers)
             for rows in self._sides:
                 if len(rows):
                     rows.keep(self._followed(rows.column("numbers")), log)
         if self._bits == _LAST:
             return
-        rows = pa.RecordBatch.from_arrays([pa.array(hashes[here]), pa.array(moments[here])], schema=_NOTE)
-        self._sides[side].admit(rows, hashes[here], moments[here], numbers[here])
+        new = gone.where(here)
+        rows = pa.RecordBatch.from_arrays([pa.array(new.hashes), pa.array(new.moments)], schema=_NOTE)
+        self._sides[side].admit(rows, *new)
+
+    def _cost(self, more: int) -> float:
+        return sum(each.cost for each in self._sides) + GHOST * more
 
     def missed(self, side: int, probes: Probes) -> float:
-        """How many partners new rows of a side would have met that are gone."""
+        """How many partners rows of a side would have met that are gone."""
         gone = self._sides[1 - side]
         if not len(gone):
             return 0.0
-        ours, theirs = np.empty(1024, np.int64), np.empty(1024, np.int64)
-        total, at = 0, Cursor()
-        while at.probe < len(probes.hashes):
-            count, at = probe(gone.entries(), probes, self._window.reach(side), at, ours, theirs)
-            total += count
-        return float(total << self._bits)
+        return float(count(gone.entries(), probes, self._window.reach(side)) << self._bits)
 
     def close(self, clock: Clock, log: ChunkLog) -> None:
         """Forget rows that have left the window."""

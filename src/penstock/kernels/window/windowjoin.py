@@ -31,9 +31,11 @@ from penstock.kernels.window.arrivals import Queue, Ready
 from penstock.kernels.window.chains import Cursor, Probes, probe
 from penstock.kernels.window.estimates import Given, KeyEstimates
 from penstock.kernels.window.evict import lowest, with_spare
-from penstock.kernels.window.ghosts import Ghosts
+from penstock.kernels.window.ghosts import Gone
 from penstock.kernels.window.intake import Intake
 from penstock.kernels.window.policy import Arrivals, Candidates, Policy, checked_scores
+from penstock.kernels.window.recall import SHARE as RECALL
+from penstock.kernels.window.recall import Recall
 from penstock.kernels.window.shape import ARCHIVE, LATE, RESIDENCE, RESIDENCE_SCHEMA, Shape, truths
 from penstock.kernels.window.side import ENTRY, SideRows
 from penstock.kernels.window.windows import FAR, LEFT, RIGHT, Clock, Window
@@ -85,7 +87,7 @@ class WindowJoin(Kernel):
         Metric("rows_shed", help="rows that never reached the join: a micro-batch was larger than its share"),
         Metric("rows_expired", help="rows that left the window in memory"),
         Metric("rows_waiting", help="rows in memory after the step"),
-        Metric("missed_estimate", help="results that evicted rows would have had, from a sample of them"),
+        Metric("missed_estimate", help="results that evicted and shed rows would have had, from a sample of them"),
         Metric("recall_estimate", help="share of all results so far that was produced, as estimated", combine="min"),
         Metric("model_left", help="number of the model of the left stream in force; 0 for counted keys", combine="max"),
         Metric("model_right", help="the same of the right stream", combine="max"),
@@ -119,7 +121,7 @@ class WindowJoin(Kernel):
         self.budget = budget
         self._slice = min(_SLICE_BYTES, budget // 8)
         each = (budget // 32 if estimator is None else estimator // 2) if policy.lossy else 0
-        beside = self._slice + 2 * max(each, 4096) + budget / 64 if policy.lossy else self._slice
+        beside = self._slice + 2 * max(each, 4096) + budget * RECALL if policy.lossy else self._slice
         self._room = (budget - beside) * 15 / 16
         #: Rows are taken in by so much at once; the sixteenth is for that.
         self._intake = Intake(shape, times, timed=window.timed, gulp=self._room / 16)
@@ -136,13 +138,12 @@ class WindowJoin(Kernel):
         self._estimates = (
             tuple(KeyEstimates(f"{_NAMES[side][0]}k", each, life) for side in _SIDES) if policy.lossy else ()
         )
-        self._ghosts = Ghosts(window, budget / 64)
+        self._recall = Recall(window, budget * RECALL)
         self._step = 0
         self._stores = 0
         self._clock = Clock(None, (-FAR, -FAR), (0, 0))
         #: Of each side, how far rows reach that went before their time: beyond it nothing was missed.
         self._hidden = [-FAR, -FAR]
-        self._produced = self._missed = 0.0
         self._share = self._room / 2
         self._owes = False
         self._peak = 0.0
@@ -181,6 +182,7 @@ class WindowJoin(Kernel):
                     yield from self._overflow(queue)
         if queue.overflowed:
             yield from self._shed(queue)
+            self._counts["missed_estimate"] += self._recall.look_back(self._sides, self._log)
         yield from self._meet(queue)
         yield from self._settle(came)
         self._step += 1
@@ -207,7 +209,7 @@ class WindowJoin(Kernel):
             self._sides[side].store(self._stores, self._log, flags=self._shape.outer(side))
             if self._estimates:
                 self._estimates[side].store(self._stores, self._log)
-        self._ghosts.store(self._stores, self._log)
+        self._recall.store(self._stores, self._log)
         return self._log.take()
 
     def head(self) -> bytes:
@@ -218,14 +220,12 @@ class WindowJoin(Kernel):
             "stores": self._stores,
             "clock": [self._clock.watermark, self._clock.latest, self._clock.rows],
             "hidden": self._hidden,
-            "produced": self._produced,
-            "missed": self._missed,
             "share": self._share,
             "owes": self._owes,
             "sides": [side.head() for side in self._sides],
             "estimates": [one.head() for one in self._estimates],
-            "ghosts": self._ghosts.head(),
             "policy": [self._policy.name, self._policy.head()],
+            **self._recall.head(),
         }
         return json.dumps(said).encode()
 
@@ -238,24 +238,22 @@ class WindowJoin(Kernel):
         self._clock = Clock(watermark, tuple(latest), tuple(rows))
         self._step, self._stores = said["step"], said["stores"]
         self._hidden = said["hidden"]
-        self._produced, self._missed = said["produced"], said["missed"]
         self._share, self._owes = min(said["share"], self._room), said["owes"]
         for side in _SIDES:
             self._sides[side].restore(said["sides"][side], chunks, partial(self._described, side))
         if said["estimates"] and self._estimates:
             for side in _SIDES:
                 self._estimates[side].restore(said["estimates"][side], chunks)
-        self._ghosts.restore(said["ghosts"], chunks)
+        self._recall.restore(said, chunks)
         # Another policy than before begins with nothing learned.
         if said["policy"][0] == self._policy.name:
             self._policy.restore(said["policy"][1])
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of the last step."""
-        total = self._produced + self._missed
         return self._counts | {
             "rows_waiting": sum(len(side) for side in self._sides),
-            "recall_estimate": self._produced / total if total else 1.0,
+            "recall_estimate": self._recall.estimate(),
             "model_left": self._policy.model(LEFT),
             "model_right": self._policy.model(RIGHT),
             "memory_left": self._sides[LEFT].nbytes,
@@ -281,15 +279,14 @@ class WindowJoin(Kernel):
             )
 
     def _shed(self, queue: Queue) -> Iterator[Emission]:
-        for side, ready in queue.shed(self._share, self._queue_scores):
+        for side, ready, prints in queue.shed(self._share, self._queue_scores):
             if not ready.rows.num_rows:
                 continue
             self._counts["rows_shed"] += ready.rows.num_rows
             moments = self._window.moments(ready.times)
             self._hide(side, moments, np.zeros(0, np.int64))
-            # They have no numbers; any will do that are below those of rows to come.
-            numbers = self._clock.rows[side] - 1 - np.arange(len(moments))
-            self._ghosts.follow(side, ready.hashes, moments, numbers, self._log)
+            self._recall.shed(side, ready.hashes, moments, prints)
+            self._note(queue.cost)
             if self._archive:
                 yield notes.arrived(self._shape, side, ready, self._slot, self._step, None)
 
@@ -329,9 +326,7 @@ class WindowJoin(Kernel):
         for side in _SIDES:
             probes = Probes(ready[side].hashes, entered[side], before[side])
             if self._policy.lossy:
-                missed = self._ghosts.missed(side, probes)
-                self._missed += missed
-                self._counts["missed_estimate"] += missed
+                self._counts["missed_estimate"] += self._recall.arrived(side, probes)
             yield from self._probe(side, ready[side].rows, probes, first[side])
 
     def _learn(self, side: int, ready: Ready, first: int) -> None:
@@ -376,7 +371,7 @@ class WindowJoin(Kernel):
             self._sides[1 - side].mark_met(met)
         if left.num_rows:
             self._counts["rows_out"] += left.num_rows
-            self._produced += left.num_rows
+            self._recall.produced += left.num_rows
             yield Emission(RESULTS, self._shape.pairs(left, right))
 
     def _holds(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Mask | None:
@@ -394,14 +389,14 @@ class WindowJoin(Kernel):
         if rows.num_rows:
             self._counts["rows_out"] += rows.num_rows
             self._counts["rows_without_partner"] += rows.num_rows
-            self._produced += rows.num_rows
+            self._recall.produced += rows.num_rows
             yield Emission(RESULTS, self._shape.alone(side, rows))
 
     # -- going -------------------------------------------------------------------------------------------------
 
     def _close(self) -> Iterator[Emission]:
         """Rows that can meet no partner any more: results of an outer join, and then gone."""
-        self._ghosts.close(self._clock, self._log)
+        self._recall.close(self._clock, self._log)
         for side in _SIDES:
             rows = self._sides[side]
             if self._shape.outer(side):
@@ -474,8 +469,8 @@ class WindowJoin(Kernel):
         self._counts["rows_evicted"] += int(early.sum())
         if early.any():
             self._hide(side, rows.column("moments")[early], candidates.numbers[early])
-            gone_moments = rows.column("moments")[early]
-            self._ghosts.follow(side, candidates.hashes[early], gone_moments, candidates.numbers[early], self._log)
+            gone_rows = Gone(candidates.hashes, rows.column("moments"), candidates.numbers).where(early)
+            self._recall.evicted(side, gone_rows, self._log)
             self._policy.departed(side, candidates.age[early])
             if self._archive:
                 yield notes.left(side, candidates.numbers[early], self._slot, self._step, "evicted")
@@ -552,7 +547,7 @@ class WindowJoin(Kernel):
 
     def _held(self) -> float:
         held = sum(side.nbytes for side in self._sides) + sum(one.memory() for one in self._estimates)
-        return held + self._ghosts.nbytes
+        return held + self._recall.nbytes
 
     def _note(self, beside: float = 0) -> None:
         self._peak = max(self._peak, self._held() + beside)
