@@ -36,7 +36,7 @@ def main() -> None:
         changes=base / "queries",
     )
     if "middle" not in flow.queries:
-        flow.add("middle", "5 seconds")
+        flow.add("middle", "5 seconds", select=[("w", ">", 600)])
     places = {channel: str(base / channel) for channel in flow.channels}
     flow.start(**places, checkpoint=str(base / "ck"), trigger={"availableNow": True}).wait()
     print("done", flow.queries, flush=True)

@@ -73,10 +73,10 @@ def orders(first: int, count: int, note: str = "") -> list[dict[str, Any]]:
     return [{"order_id": n, "quantity": n % 10, "note": note} for n in range(first, first + count)]
 
 
-def dry_engine(base: Path, limits: Limits | None = None) -> Engine:
+def dry_engine(base: Path, limits: Limits | None = None, text: str = PIPELINE) -> Engine:
     """An engine over a folder, made if it is not there."""
     (base / "orders").mkdir(exist_ok=True, parents=True)
-    (base / "pipeline.toml").write_text(PIPELINE)
+    (base / "pipeline.toml").write_text(text)
     pipeline, _ = checked(base / "pipeline.toml")
     return DryEngine(pipeline, None, limits=limits).start()  # type: ignore[arg-type]
 

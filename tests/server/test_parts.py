@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from penstock.errors import BadOption
 from penstock.server.changes import agree
 from penstock.server.committed import Committed, last_committed
 from penstock.server.reading import Everything, Offset, as_json, read_page
+from penstock.server.texts import SharedMade
+from penstock.spark.query_changes import SharedChanges
 from penstock.spark.sink import Ledger, StagedFile
 from tests.server.conftest import eventually
 from tests.server.dry import dry_engine
@@ -159,5 +162,87 @@ def test_a_query_that_is_no_longer_understood_fails_alone(tmp_path: Path) -> Non
         assert "gone" in engine.status("other")["error"]["what"]
         engine.remove("other")
         assert [query["name"] for query in engine.queries()] == ["fine"]
+    finally:
+        engine.stop()
+
+
+STREAMS = """
+trigger = "1 second"
+cores = 1
+
+[streams.asked]
+path = "asked/"
+format = "parquet"
+columns = { id = "long", asked_at = "timestamp" }
+time = "asked_at"
+
+[streams.answered]
+path = "answered/"
+format = "parquet"
+columns = { id = "long", answered_at = "timestamp" }
+time = "answered_at"
+"""
+
+
+def within(window: str, where: str = "") -> str:
+    return f"SELECT asked.id FROM asked, answered WHERE asked.id = answered.id {where} WINDOW {window}"
+
+
+def test_windows_over_one_join_are_one_group_that_is_told_of_them(tmp_path: Path) -> None:
+    for name in ("asked", "answered"):
+        (tmp_path / name).mkdir()
+    engine = dry_engine(tmp_path, text=STREAMS)
+
+    def told(*seconds: int) -> bool:
+        place = engine.folder / "groups" / "g1" / "changes"
+        wanted = {f"within_{one}000000_us": one * 1_000_000 for one in seconds}
+        return SharedChanges(place, by_rows=False).standing() == wanted
+
+    try:
+        # Whichever window comes first, and with whatever filter.
+        engine.register("middle", within("30 SECONDS"))
+        engine.register("short", within("10 SECONDS"))
+        engine.register("long", within("1 MINUTE"))
+        engine.register("some", within("10 SECONDS", "AND asked.id > 5"))
+        eventually(lambda: {query["state"] for query in engine.queries()} == {"running"}, 20)
+        assert {query["group"] for query in engine.queries()} == {"g1"}
+        assert told(30, 10, 60) or told(30, 60, 10)
+        engine.remove("short")
+        engine.remove("middle")
+        eventually(lambda: told(10, 60), 20)
+        engine.remove("some")
+        eventually(lambda: told(60), 20)
+        said = engine.explain(within("2 MINUTES"))
+        assert (said["group"], said["shares_with"]) == ("g1", ["long"])
+        assert "one join with long; windows of 1 min, 2 min" in said["explanation"]
+        assert "rows are kept 2 times as long" in said["explanation"]
+        assert "order    Greedy" in said["explanation"]
+        assert "its results alone" in engine.explain(within("5 SECONDS"))["explanation"]
+        # A wider window that would hardly fit beside what is held begins a group of its own.
+        group = engine._groups["g1"]
+        group.progress = lambda: {"last": {"memory": 30 << 20, "budget": 64 << 20, "work": 7}}  # type: ignore[method-assign]
+        assert "30 MB of 64 MB held" in engine.explain(within("5 SECONDS"))["explanation"]
+        assert engine.explain(within("2 MINUTES"))["group"] is None
+        assert engine.explain(within("61 SECONDS"))["group"] == "g1"
+        # What sheds or counts rows cannot share a window.
+        assert engine.explain(within("500 ROWS"))["operator"] == "join_streams"
+    finally:
+        engine.stop()
+
+
+def test_a_query_runs_when_its_group_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before that, rows that come might not be joined for it."""
+    for name in ("asked", "answered"):
+        (tmp_path / name).mkdir()
+    engine = dry_engine(tmp_path, text=STREAMS)
+    try:
+        engine.register("first", within("30 SECONDS"))
+        eventually(lambda: engine.status("first")["state"] == "running", 20)
+        gate, tell = threading.Event(), SharedMade.tell
+        monkeypatch.setattr(SharedMade, "tell", lambda *given: gate.wait(20) and tell(*given))
+        engine.register("second", within("10 SECONDS"))
+        assert engine.status("second")["state"] == "starting"
+        gate.set()
+        eventually(lambda: engine.status("second")["state"] == "running", 20)
     finally:
         engine.stop()

@@ -125,20 +125,24 @@ def test_queries_come_and_go_while_it_runs_and_when_it_starts_again(desk):
     running = start(desk, flow, {"processingTime": "0 seconds"})
     eventually(lambda: flow.progress().get("totals", {}).get("rows_in") == 1_600)
     flow.add("wide", "1 minute")
+    flow.add("even", "5 seconds", select=[("w", "in", list(range(0, 1_600, 2))), ("v", ">", 900)])
     flow.remove("fast")
-    assert list(flow.queries) == ["middle", "slow", "wide"]
-    eventually(lambda: flow.history()[-1]["queries"] == 3 and not flow.history()[-1]["unfinished"])
+    assert list(flow.queries) == ["middle", "slow", "wide", "even"]
+    eventually(lambda: flow.history()[-1]["queries"] == 4 and not flow.history()[-1]["unfinished"])
     running.stop()
     put(desk, halves[0][1], halves[1][1])
     again = flow_of(desk, left, right, **options)
-    assert list(again.queries) == ["middle", "slow", "wide"]
+    assert list(again.queries) == ["middle", "slow", "wide", "even"]
     start(desk, again).wait()
     assert_same_rows(stream_of(desk, "fast").cast(RESULT), exact(halves[0][0], halves[1][0], 1))
     assert_same_rows(stream_of(desk, "middle").cast(RESULT), exact(left, right, 8))
     assert_same_rows(stream_of(desk, "slow").cast(RESULT), exact(left, right, 30, "AND r.w % 2 = 0"))
     added = stream_of(desk, "added")
-    assert set(added["query"].to_pylist()) == {"wide"}
-    assert_same_rows(added.drop(["query"]).cast(RESULT), exact(halves[0][1], halves[1][1], 60))
+    for name, seconds, extra in (("wide", 60, ""), ("even", 5, "AND r.w % 2 = 0 AND l.v > 900")):
+        mine = added.filter(pa.compute.equal(added["query"], name)).drop(["query"]).cast(RESULT)
+        assert_same_rows(mine, exact(halves[0][1], halves[1][1], seconds, extra), label=name)
+        assert again.progress()["queries"][name]["results"] == mine.num_rows > 0
+        assert again.progress()["queries"][name]["work_mean"] > 0
     with pytest.raises(CheckpointMismatch, match="windows was"):
         start(desk, flow_of(desk, left, right, **(options | {"windows": {"fast": "2 seconds"}})))
 
@@ -161,6 +165,7 @@ def test_what_makes_no_sense_is_refused_with_what_to_do(desk):
     refused("Nothing says which rows", on=None)
     refused("MB more than there is", MemoryTooSmall, windows={"last": ps.rows(50_000)}, memory="4MB")
     refused("counted, not timed", slice="1 second")
+    refused("cannot be compared", windows={"fast": ps.query("1 s", select=[("v", ">", "text")])})
     refused("cannot be divided", windows={"last": ps.rows(5)}, slots=2)
     flow = flow_of(desk, left, right)
     with pytest.raises(BadOption, match="changes="):
@@ -172,6 +177,8 @@ def test_what_makes_no_sense_is_refused_with_what_to_do(desk):
         flow.add("fast", "1 minute")
     with pytest.raises(BadOption, match="not of the kind"):
         flow.add("rows", ps.rows(5))
+    with pytest.raises(BadOption, match=r"no column 'x'.*\n.*k, lt, v, rt, w"):
+        flow.add("some", "1 minute", select=[("x", "=", 1)])
     assert "Greedy" in flow.explain()
 
 

@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 from penstock.cli.say import console, show_error, step
 from penstock.errors import BadOption, PenstockError
 from penstock.plan.pipeline.starting import starting
-from penstock.server.making import Made
+from penstock.server.made import Made
 from penstock.server.pipelines import Run, checked, open_session
 from penstock.server.sinks import SHOWN
 from penstock.spark.gateway import shut_down

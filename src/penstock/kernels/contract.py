@@ -87,12 +87,18 @@ class Batch:
 class Metric:
     """A number that a kernel reports after each step.
 
-    `combine` says how the numbers of several slots become one: "sum", "max" or "min".
+    `combine` says how the numbers of several slots become one: "sum", "max" or "min". A name that ends with an underscore
+    is that of a family: `metrics()` has any number of names that begin with it, which are known only while it runs.
     """
 
     name: str
     combine: str = "sum"
     help: str = ""
+
+    @property
+    def is_family(self) -> bool:
+        """Whether it stands for all numbers whose names begin with its own."""
+        return self.name.endswith("_")
 
 
 class Kernel(ABC):
@@ -132,7 +138,7 @@ class Kernel(ABC):
         """Become the kernel that returned this head, with these live chunks."""
 
     def metrics(self) -> Mapping[str, float]:
-        """Numbers of the last step, by the names in `reports`."""
+        """Numbers of the last step, by the names in `reports`; those of families in any number."""
         return {}
 
 

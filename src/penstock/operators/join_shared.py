@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from penstock.kernels.shared.sharedjoin import Where
+    from penstock.kernels.shared.pairing import Where
     from penstock.plan.join_shared import Windows
     from penstock.plan.join_streams import On
 

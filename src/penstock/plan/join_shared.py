@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -11,11 +11,16 @@ import pyarrow as pa
 
 from penstock.errors import BadOption, MemoryTooSmall, PenstockError
 from penstock.kernels.contract import RESULTS, SET_ASIDE, Metric
+from penstock.kernels.shared.budget import least_budget, room_of
+from penstock.kernels.shared.changes import CHANGES
 from penstock.kernels.shared.greedy import Greedy
 from penstock.kernels.shared.lwo import LWO
-from penstock.kernels.shared.queries import CHANGES
+from penstock.kernels.shared.pairing import Where
+from penstock.kernels.shared.response import REPORTS
 from penstock.kernels.shared.scheduler import Scheduler
-from penstock.kernels.shared.sharedjoin import ADDED, Select, SharedJoin, Where, least_budget, reports_of, room_of
+from penstock.kernels.shared.selection import Condition, Selection
+from penstock.kernels.shared.sending import ADDED, Select
+from penstock.kernels.shared.sharedjoin import SharedJoin
 from penstock.kernels.shared.swf import SWF
 from penstock.kernels.window.shape import LATE, Shape
 from penstock.kernels.window.side import ENTRY
@@ -39,16 +44,17 @@ class SharedQuery:
     """One of the queries that share a join: its window, and what it selects of the results."""
 
     window: Within
-    select: Select | None = None
+    select: Select | Sequence[Condition] | None = None
     on: On | None = None
 
 
-def query(window: Within, *, select: Select | None = None, on: On | None = None) -> SharedQuery:
+def query(window: Within, *, select: Select | Sequence[Condition] | None = None, on: On | None = None) -> SharedQuery:
     """A query for `join_shared` that wants some of the pairs in its window.
 
-    `select` is a function of a record batch of results that gives truth values. It stands above the join, which so
-    stays one for all queries. `on` may say again what the query joins on; where it is not what the others do, it is
-    refused.
+    `select` are conditions on columns of the results, all of which a result must meet, such as
+    `[("amount", ">", 100)]`; or a function of a record batch of results that gives truth values. It stands above the
+    join, which so stays one for all queries. `on` may say again what the query joins on; where it is not what the
+    others do, it is refused.
 
     >>> query("10 minutes", select=lambda found: found.column("amount").to_numpy() > 100).window
     '10 minutes'
@@ -94,6 +100,7 @@ class JoinSharedPlan(Plan):
     changes: str | None = None
 
     name: ClassVar[str] = "join_shared"
+    reports: ClassVar[tuple[Metric, ...]] = REPORTS
     loose: ClassVar[tuple[str, ...]] = ("changes",)
 
     @classmethod
@@ -135,7 +142,7 @@ class JoinSharedPlan(Plan):
         if not faults:
             faults += name_faults(shape, False)
             ordered = sorted(((name, kinds[name][0]) for name in queries), key=lambda one: one[1])
-            selects = {name: one.select for name, one in queries.items() if one.select is not None}
+            selects = {name: tried(_read_select, one.select, shape) for name, one in queries.items() if one.select}
             plan = cls(
                 shape, tuple(ordered), by_rows, times, late, scheduler, size, slots, slice, where, selects,
                 changes,
@@ -143,11 +150,6 @@ class JoinSharedPlan(Plan):
             faults += plan._memory_faults()
         faults.complain("this join")
         return plan
-
-    @property
-    def reports(self) -> tuple[Metric, ...]:  # type: ignore[override]
-        """Numbers of the join, and of each query."""
-        return reports_of(tuple(name for name, _ in self.windows))
 
     def _memory_faults(self) -> list[PenstockError]:
         each, least = self.memory // self.slots, least_budget(len(self.windows))
@@ -333,6 +335,10 @@ def _check_predicates(queries: Mapping[str, SharedQuery], on: On | None) -> None
 
 def _said(on: On) -> str:
     return ", ".join(f"{ours} = {theirs}" for ours, theirs in key_pairs(on)) or "a condition alone"
+
+
+def _read_select(given: Select | Sequence[Condition], shape: Shape) -> Select:
+    return given if callable(given) else Selection.of(given, shape.results)
 
 
 def _check_scheduler(scheduler: str) -> None:

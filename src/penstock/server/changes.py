@@ -7,19 +7,16 @@ registrations are one change.
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.kernels.standing.query_table import ID, OP, REMOVE, SET, VERSION
 from penstock.plan.query_source import QuerySource
 from penstock.plan.standing_queries import StandingQueriesPlan
-from penstock.spark.files import sync_directory
+from penstock.spark.query_changes import ChangeFiles
 
 #: The folder of a group with its changes.
 CHANGES = "changes"
@@ -36,7 +33,11 @@ def with_changes(plan: StandingQueriesPlan) -> StandingQueriesPlan:
 
 def agree(place: Path, schema: pa.Schema, wanted: Mapping[int, tuple[float, ...]]) -> bool:
     """Write what is missing in the changes for these queries to stand, and no others; whether anything was."""
-    known = _known(place)
+    files = ChangeFiles(place, schema)
+    known: dict[int, tuple[str, int]] = {}
+    for row in files.rows():
+        if row[VERSION] > known.get(row[ID], ("", 0))[1]:
+            known[row[ID]] = (row[OP], row[VERSION])
     standing = {number: version for number, (op, version) in known.items() if op == SET}
     new = [number for number in wanted if number not in standing]
     gone = [number for number in standing if number not in wanted]
@@ -46,22 +47,5 @@ def agree(place: Path, schema: pa.Schema, wanted: Mapping[int, tuple[float, ...]
     # A range without an end would not be read; what is removed has no range any more.
     rows = [(number, SET, known.get(number, ("", 0))[1] + 1, *wanted[number]) for number in new]
     rows += [(number, REMOVE, standing[number] + 1, *(0.0 for _ in bounds)) for number in gone]
-    columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)]
-    place.mkdir(parents=True, exist_ok=True)
-    scratch = place / f".{uuid.uuid4().hex}"
-    pq.write_table(pa.Table.from_arrays(columns, schema=schema), scratch)
-    with scratch.open("rb") as written:
-        os.fsync(written.fileno())
-    scratch.rename(place / f"{len(list(place.glob('*.parquet'))):08d}.parquet")
-    sync_directory(place)
+    files.append(lambda _: [dict(zip(schema.names, row, strict=True)) for row in rows])
     return True
-
-
-def _known(place: Path) -> dict[int, tuple[str, int]]:
-    """The newest change of each number."""
-    known: dict[int, tuple[str, int]] = {}
-    for path in sorted(place.glob("*.parquet")):
-        for row in pq.read_table(path, columns=[ID, OP, VERSION]).to_pylist():
-            if row[VERSION] > known.get(row[ID], ("", 0))[1]:
-                known[row[ID]] = (row[OP], row[VERSION])
-    return known

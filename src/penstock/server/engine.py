@@ -7,10 +7,7 @@ for Spark, many registrations become one change of a group, and after a crash th
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import re
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -19,40 +16,27 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import BadOption, LimitReached, NameTaken, PenstockError, UnknownQuery
-from penstock.kernels.contract import RESULTS
+from penstock.errors import BadOption, LimitReached, NameTaken, UnknownQuery
 from penstock.plan.pipeline.spec import Pipeline, Query
 from penstock.plan.units import parse_duration
 from penstock.server.books import Books, Entry
 from penstock.server.committed import Committed, last_committed
-from penstock.server.group import Group, told_error
+from penstock.server.group import Group
+from penstock.server.keeper import Keeper
 from penstock.server.limits import Limits
-from penstock.server.making import Made, Maker
-from penstock.server.reading import Offset, Page, Reader, read_page
-from penstock.server.telling import group_progress
+from penstock.server.made import Made
+from penstock.server.making import Maker
+from penstock.server.reading import Offset, Page, read_page
+from penstock.server.registry import Member, Registry
+from penstock.server.telling import columns_of, group_progress, query_status
 from penstock.server.views import Views
+from penstock.spark.crash import crash_point
 from penstock.sql.shapes import RangeAggregate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger("penstock.server")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-#: Seconds between two looks of the keeper.
-_LOOK = 0.1
-#: Rows times queries of a batch up to which results are counted for each query.
-_COUNTED = 5_000_000
-
-
-class Member:
-    """A registered query and what it takes to read its results; `error` says why it cannot be answered."""
-
-    def __init__(self, entry: Entry, made: Made | None, error: PenstockError | None = None) -> None:
-        self.entry = entry
-        self.made = made
-        self.error = error
-        #: Results of batches that were committed since the server started.
-        self.rows: int | None = 0
 
 
 class Engine:
@@ -82,46 +66,30 @@ class Engine:
         self.limits = limits or Limits()
         self.pipeline = pipeline
         self.began = time.time()
-        #: Grows whenever there are new results, or the queries change.
-        self.generation = 0
-        self._trigger = trigger or _spark_trigger(pipeline.trigger)
         self._books = Books(pipeline.folder)
-        self._maker = Maker(pipeline, spark)
+        self._registry = Registry(self._books, Maker(pipeline, spark))
+        self._lock = self._registry.lock
         self._views = Views(pipeline, spark)
-        self._members: dict[str, Member] = {}
-        self._groups: dict[str, Group] = {}
-        #: What each group says of itself.
-        self._said: dict[str, dict[str, Any]] = {}
-        self._readers: dict[int, Reader] = {}
-        self._broken: dict[str, BaseException] = {}
-        self._told: dict[str, set[int]] = {}
-        self._counted: dict[str, int] = {}
-        self._lock = threading.RLock()
-        self._wake = threading.Event()
-        self._stopping = False
-        self._keeper = threading.Thread(target=self._keep, name="penstock-keeper", daemon=True)
+        every = trigger or _spark_trigger(pipeline.trigger)
+        self._keeper = Keeper(self._registry, self._views, self._kind_of_group, every, self.limits)
         try:
-            self._load()
+            self._registry.load()
         except BaseException:
             self._books.close()
             raise
 
-    def _load(self) -> None:
-        """What is in the books."""
-        self._said = self._books.groups()
-        for entry in self._books.entries():
-            made, error = None, None
-            try:
-                made = self._made(entry)
-                if entry.group not in self._said or not made.fits(self._said[entry.group]):
-                    raise BadOption(
-                        f"Query {entry.name!r} would now be answered by another group than it was.",
-                        why="A stream, a table or the way queries are understood has changed.",
-                        do="Remove the query and register it again.",
-                    )
-            except PenstockError as fault:
-                made, error = None, fault
-            self._members[entry.name] = Member(entry, made, error)
+    @property
+    def generation(self) -> int:
+        """Grows whenever there are new results, or the queries change."""
+        return self._registry.generation
+
+    @property
+    def _members(self) -> dict[str, Member]:
+        return self._registry.members
+
+    @property
+    def _groups(self) -> dict[str, Group]:
+        return self._keeper.groups
 
     def start(self) -> Engine:
         """Begin to answer."""
@@ -130,17 +98,7 @@ class Engine:
 
     def stop_groups(self) -> None:
         """Finish the micro-batches under way, and start no others; results can still be read."""
-        self._stopping = True
-        self._wake.set()
-        if self._keeper.is_alive():
-            self._keeper.join(120)
-        threads = [threading.Thread(target=group.stop) for group in self._groups.values()]
-        threads += [threading.Thread(target=self._views.close)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(90)
-        self.generation += 1
+        self._keeper.stop()
 
     def stop(self) -> None:
         """Stop, and let others have the folder."""
@@ -152,7 +110,7 @@ class Engine:
     def register(self, name: str, text: str) -> dict[str, Any]:
         """A new query, from text. It is on disk when this returns, and answers from the next results on."""
         self._check_new(name, text)
-        made = self._maker.text(text)
+        made = self._registry.maker.text(text)
         return self._add(name, made, text=text)
 
     def agree(self, queries: Mapping[str, Query]) -> None:
@@ -175,9 +133,9 @@ class Engine:
         for name, said in queries.items():
             if name not in self._members:
                 if said.sql is not None:
-                    self._add(name, self._maker.text(said.sql), text=said.sql, from_file=True)
+                    self._add(name, self._registry.maker.text(said.sql), text=said.sql, from_file=True)
                 else:
-                    made = self._maker.operator(name, said.operator or "", dict(said.options))
+                    made = self._registry.maker.operator(name, said.operator or "", dict(said.options))
                     self._add(name, made, operator=said.operator, options=dict(said.options), from_file=True)
 
     def _check_new(self, name: str, text: str) -> None:
@@ -199,24 +157,27 @@ class Engine:
             if id_ is None:
                 id_ = f"g{self._books.next_number('group')}"
                 self._books.write_group(id_, made.said)
-                self._said[id_] = made.said
-            since = last_committed(self._books.folder / "groups" / id_ / RESULTS) + 1
-            if made.kind == RangeAggregate.kind and (newest := self._newest_message(id_)) is not None:
+                self._registry.said[id_] = made.said
+            place = self._place(id_, made)
+            since = last_committed(place) + 1
+            if made.kind == RangeAggregate.kind and (newest := Committed(place, pa.schema([])).newest()) is not None:
                 since, said = newest, {**said, "begins_with_answer": True}
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             entry = Entry(self._books.next_number("query"), name, id_, since, now, **said)
             self._members[name] = Member(self._books.write(entry), made)
-            self._changed()
+            crash_point("after-books")
+            self._registry.changed()
             return self._status(self._members[name])
 
     def remove(self, name: str) -> None:
         """Forget a query; its group goes with its last one."""
         with self._lock:
-            member = self._member(name)
+            member = self._registry.member(name)
             self._books.remove(member.entry)
             del self._members[name]
-            self._readers.pop(member.entry.number, None)
-            self._changed()
+            self._keeper.forget(member.entry)
+            crash_point("while-removing")
+            self._registry.changed()
 
     def pause(self, name: str) -> dict[str, Any]:
         """Show no results from here on until it is resumed; none is lost.
@@ -224,21 +185,21 @@ class Engine:
         A group whose queries all pause stands still.
         """
         with self._lock:
-            member = self._member(name)
+            member = self._registry.member(name)
             if not member.entry.paused:
                 group = self._groups.get(member.entry.group)
                 until = group.committed.look() if group is not None else member.entry.since - 1
                 member.entry = self._books.change(member.entry, paused=True, until=until)
-                self._changed()
+                self._registry.changed()
             return self._status(member)
 
     def resume(self, name: str) -> dict[str, Any]:
         """Go on where it was paused."""
         with self._lock:
-            member = self._member(name)
+            member = self._registry.member(name)
             if member.entry.paused:
                 member.entry = self._books.change(member.entry, paused=False, until=None)
-                self._changed()
+                self._registry.changed()
             return self._status(member)
 
     def queries(self) -> list[dict[str, Any]]:
@@ -249,31 +210,29 @@ class Engine:
     def status(self, name: str) -> dict[str, Any]:
         """One query and how it is."""
         with self._lock:
-            return self._status(self._member(name))
+            return self._status(self._registry.member(name))
 
     def explain(self, text: str) -> dict[str, Any]:
         """What a text would run, with whom it would share, and what that costs; nothing is registered."""
         if len(text) > self.limits.text:
             raise LimitReached(f"The text of a query has at most {self.limits.text:,} characters.")
-        made = self._maker.text(text)
+        made = self._registry.maker.text(text)
         with self._lock:
             id_ = self._group_for(made)
-            mates = {
-                m.entry.name: m.made for m in self._members.values() if m.entry.group == id_ and m.made is not None
-            }
+            mates = self._registry.of_group(id_)
         return {
             "kind": made.kind,
             "operator": made.operator,
             "group": id_,
             "shares_with": sorted(mates),
-            "columns": _columns(made.schema),
-            "explanation": made.explain(mates),
+            "columns": columns_of(made.schema),
+            "explanation": made.explain(mates, self._groups.get(id_ or "")),
         }
 
     def results(self, name: str, *, after: Offset | None = None, limit: int | None = None) -> Page:
         """A query's rows from an offset on; those that are there now."""
         with self._lock:
-            member = self._member(name)
+            member = self._registry.member(name)
             entry, made, group = member.entry, member.made, self._groups.get(member.entry.group)
         if made is None:
             raise member.error or BadOption(f"Query {name!r} cannot be answered.")
@@ -283,16 +242,18 @@ class Engine:
         if group is None:
             return Page(made.schema.empty_table(), after or Offset(entry.since, 0), False)
         group.committed.look()
-        return read_page(group.committed, self._reader(entry, made, group), after, count, entry.since, entry.until)
+        return read_page(
+            group.committed, self._keeper.reader(entry, made, group), after, count, entry.since, entry.until
+        )
 
     def batches(self, name: str, first: int) -> Iterator[tuple[int, pa.Table]]:
         """A query's rows of every batch that is there, from `first` on; batches without rows, too."""
         with self._lock:
-            member = self._member(name)
+            member = self._registry.member(name)
             entry, made, group = member.entry, member.made, self._groups.get(member.entry.group)
         if made is None or group is None:
             return
-        reader = self._reader(entry, made, group)
+        reader = self._keeper.reader(entry, made, group)
         last = group.committed.look() if entry.until is None else min(entry.until, group.committed.last)
         for batch in range(max(first, entry.since), last + 1):
             yield batch, reader.rows(batch, group.committed.read(batch)).cast(made.schema)
@@ -300,18 +261,18 @@ class Engine:
     def owner(self, name: str) -> str:
         """A name for what this very registration writes, that nothing else ever has."""
         with self._lock:
-            return f"{self._books.id}-{self._member(name).entry.number}"
+            return f"{self._books.id}-{self._registry.member(name).entry.number}"
 
     def schema(self, name: str) -> pa.Schema:
         """The columns of a query's results."""
-        made = self._member(name).made
+        made = self._registry.member(name).made
         if made is None:
-            raise self._member(name).error or UnknownQuery(f"Query {name!r} cannot be answered.")
+            raise self._registry.member(name).error or UnknownQuery(f"Query {name!r} cannot be answered.")
         return made.schema
 
     def is_view(self, name: str) -> bool:
         """Whether a query is a view, which is read and has no results."""
-        made = self._member(name).made
+        made = self._registry.member(name).made
         return made is not None and made.is_view
 
     @property
@@ -322,7 +283,7 @@ class Engine:
     def read_view(self, name: str, max_staleness: str | None = None) -> dict[str, Any]:
         """A view's answer: rows, and how fresh they are."""
         with self._lock:
-            member = self._member(name)
+            member = self._registry.member(name)
         if member.made is None or not member.made.is_view:
             raise BadOption(f"{name!r} is no view.", do="Read its results: /queries/{name}/results.")
         return self._views.read(name, max_staleness, self.limits.rows)
@@ -330,11 +291,11 @@ class Engine:
     def catalogue(self) -> dict[str, Any]:
         """The streams and tables that queries may name, with their columns."""
         streams = [
-            {"name": s.name, "format": s.format, "time": s.time, "columns": _columns(s.columns)}
+            {"name": s.name, "format": s.format, "time": s.time, "columns": columns_of(s.columns)}
             for s in self.pipeline.streams.values()
         ]
         tables = [
-            {"name": t.name, "key": list(t.key), "columns": _columns(t.columns), "changes": t.changes is not None}
+            {"name": t.name, "key": list(t.key), "columns": columns_of(t.columns), "changes": t.changes is not None}
             for t in self.pipeline.tables.values()
         ]
         return {"streams": streams, "tables": tables}
@@ -376,163 +337,30 @@ class Engine:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _made(self, entry: Entry) -> Made:
-        if entry.text is not None:
-            return self._maker.text(entry.text)
-        return self._maker.operator(entry.name, entry.operator or "", entry.options)
-
-    def _member(self, name: str) -> Member:
-        found = self._members.get(name)
-        if found is None:
-            raise UnknownQuery.among(str(name)[:80], self._members)
-        return found
-
     def _group_for(self, made: Made) -> str | None:
         """The group that can answer a query; the oldest of them."""
-        return next((id_ for id_, said in self._said.items() if made.fits(said)), None)
+        for id_, said in self._registry.said.items():
+            if made.fits(said) and made.has_room(self._groups.get(id_), self._registry.of_group(id_).values()):
+                return id_
+        return None
 
-    def _newest_message(self, id_: str) -> int | None:
-        return Committed(self._books.folder / "groups" / id_ / RESULTS, pa.schema([])).newest()
-
-    def _reader(self, entry: Entry, made: Made, group: Group) -> Reader:
-        """A query's reader; the same for all who read it, because some go on from where they were."""
-        with self._lock:
-            if entry.number not in self._readers:
-                self._readers[entry.number] = made.reader(entry, group)
-            return self._readers[entry.number]
-
-    def _changed(self) -> None:
-        self.generation += 1
-        self._wake.set()
+    def _place(self, id_: str, made: Made) -> Path:
+        return self._books.folder / "groups" / id_ / made.channel
 
     def _fault(self, member: Member) -> BaseException | None:
         if member.error is not None:
             return member.error
         if member.made is not None and member.made.is_view:
             return self._views.fault(member.entry.name)
-        group = self._groups.get(member.entry.group)
-        return self._broken.get(member.entry.group) or (group.error if group is not None else None)
+        return self._keeper.fault(member.entry.group)
 
     def _status(self, member: Member) -> dict[str, Any]:
         entry, made = member.entry, member.made
-        group = self._groups.get(entry.group)
         fault = self._fault(member)
-        state = "paused" if entry.paused else "failed" if fault is not None else "starting"
+        state = "paused" if entry.paused else "failed" if fault is not None else self._keeper.state(entry)
         if state == "starting" and made is not None and made.is_view and self._views.is_open(entry.name):
             state = "running"
-        if state == "starting" and group is not None and group.state in ("running", "ended"):
-            state = group.state
-        return {
-            "name": entry.name,
-            "text": entry.text,
-            "operator": made.operator if made is not None else entry.operator,
-            "kind": made.kind if made is not None else "unknown",
-            "state": state,
-            "error": told_error(fault),
-            "group": entry.group,
-            "registered_at": entry.registered_at,
-            "since_batch": entry.since,
-            "columns": _columns(made.schema) if made is not None else [],
-            "rows_since_start": member.rows,
-            "response_seconds": group.response() if group is not None else None,
-        }
-
-    # -- the keeper ----------------------------------------------------------------------------------------------------
-
-    def _keep(self) -> None:
-        while not self._stopping:
-            self._wake.wait(_LOOK)
-            self._wake.clear()
-            try:
-                self._reconcile()
-            except Exception:
-                log.exception("the keeper failed; it goes on")
-                time.sleep(1)
-
-    def _reconcile(self) -> None:
-        with self._lock:
-            members = list(self._members.values())
-        wanted: dict[str, list[Member]] = {}
-        for member in members:
-            if member.made is not None:
-                wanted.setdefault(member.entry.group, []).append(member)
-        views = {m.entry.number: m for m in members if m.made is not None and m.made.is_view}
-        open_ = {m.entry.name: (number, m.made) for number, m in views.items() if not m.entry.paused}
-        self._views.keep(open_, views.keys())
-        for id_, mine in wanted.items():
-            if self._stopping:
-                return
-            if not (mine[0].made is not None and mine[0].made.is_view):
-                self._keep_group(id_, mine)
-        self._drop({member.entry.group for member in members})
-
-    def _keep_group(self, id_: str, members: list[Member]) -> None:
-        group = self._groups.get(id_)
-        made = members[0].made
-        assert made is not None
-        if group is None:
-            if id_ in self._broken:
-                return
-            try:
-                group = self._kind_of_group(
-                    id_, self._books.folder / "groups" / id_, self._maker.making(self._said[id_])
-                )
-            except Exception as fault:
-                log.warning("group %s cannot be: %s", id_, fault)
-                with self._lock:
-                    self._broken[id_] = fault
-                    self.generation += 1
-                return
-            self._counted[id_] = group.committed.last
-            with self._lock:
-                self._groups[id_] = group
-        entries = [member.entry for member in members]
-        told = {m.entry.number: m.made for m in members if m.made is not None}
-        if self._told.get(id_) != told.keys():
-            made.tell(group, told)
-            self._told[id_] = set(told)
-        before = group.state, group.committed.last
-        active = any(not entry.paused for entry in entries)
-        if active and group.wants_start:
-            group.start(self._trigger)
-        elif not active and group.state == "running":
-            group.stop()
-        group.poll()
-        if (group.state, group.committed.last) != before:
-            self._count(group, members)
-            self.generation += 1
-            if made.kind != RangeAggregate.kind:  # whose answers follow from all messages
-                group.committed.trim(self.limits.kept, group.committed.last)
-
-    def _count(self, group: Group, members: list[Member]) -> None:
-        """Count the new results of each query, where that is not too much work."""
-        begin = self._counted[group.id]
-        self._counted[group.id] = group.committed.last
-        for batch in range(begin + 1, group.committed.last + 1):
-            if group.committed.following(batch) != batch:
-                continue
-            results = group.committed.read(batch)
-            for member in members:
-                if results.num_rows * len(members) > _COUNTED:
-                    member.rows = None
-                elif member.made is not None and member.rows is not None and batch >= member.entry.since:
-                    with contextlib.suppress(PenstockError, pa.ArrowException):
-                        member.rows += self._reader(member.entry, member.made, group).rows(batch, results).num_rows
-
-    def _drop(self, groups: set[str]) -> None:
-        """Stop and delete groups that nobody needs any more."""
-        for id_ in [id_ for id_ in self._said if id_ not in groups]:
-            with self._lock:
-                if any(member.entry.group == id_ for member in self._members.values()):
-                    continue  # registered meanwhile
-                del self._said[id_]
-                group = self._groups.pop(id_, None)
-                for notes in (self._broken, self._told, self._counted):
-                    notes.pop(id_, None)
-            if group is not None:
-                group.stop()
-            self._books.delete_group(id_)
-            self.generation += 1
+        return query_status(member, self._groups.get(entry.group), state, fault)
 
 
 def _spark_trigger(every: str | None) -> dict[str, Any]:
@@ -540,7 +368,3 @@ def _spark_trigger(every: str | None) -> dict[str, Any]:
     if every is None:
         return {"availableNow": True}
     return {"processingTime": f"{parse_duration(every, option='trigger') // 1000} milliseconds"}
-
-
-def _columns(schema: pa.Schema) -> list[dict[str, str]]:
-    return [{"name": field.name, "type": str(field.type)} for field in schema]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from penstock.errors import PenstockError, PlanError
-from penstock.kernels.contract import RESULTS
 from penstock.server.committed import Committed
 from penstock.spark.failures import cause
+from penstock.spark.shared_flow import SharedFlow
 
 if TYPE_CHECKING:
     from penstock.plan.base import Plan
@@ -44,8 +44,12 @@ class Making(Protocol):
     def describe(self) -> str:
         """For people."""
 
-    def plan(self) -> Plan:
-        """What will run."""
+    @property
+    def channel(self) -> str:
+        """The channel that has the results of its queries."""
+
+    def plan(self, folder: Path) -> Plan:
+        """What will run in a folder."""
 
     def flow(self, folder: Path) -> Flow:
         """The flow, on Spark."""
@@ -64,11 +68,11 @@ class Group:
         self.id = id_
         self.folder = folder
         self.making = making
-        self.plan = making.plan()
+        self.plan = making.plan(folder)
         self.channels: Mapping[str, pa.Schema] = self.plan.channels
         self.state = "stopped"
         self.error: BaseException | None = None
-        self.committed = Committed(folder / RESULTS, self.channels[RESULTS])
+        self.committed = Committed(folder / making.channel, self.channels[making.channel])
         self._running: Running | None = None
         self._pause = _FIRST_PAUSE
         self._again = 0.0
@@ -136,6 +140,13 @@ class Group:
         if not seconds:
             return None
         return {"last": seconds[-1], "median": statistics.median(seconds), "worst": max(seconds)}
+
+    def response_of(self, name: str) -> dict[str, float] | None:
+        """How long the results of one of the queries of a shared join took lately, in units of work and in seconds."""
+        running = self._running
+        if running is None or not isinstance(running.flow, SharedFlow):
+            return None
+        return running.flow.response(name, running.flow.history()[-_RECENT:])
 
     def history(self) -> list[dict[str, Any]]:
         """The numbers of its last micro-batches."""

@@ -25,6 +25,13 @@ _GROUPS = (
     ("budget_bytes", "bytes allowed", ("memory", "budget_bytes")),
     ("response_seconds", "seconds of the last micro-batch", ("response_seconds", "last")),
 )
+#: The same of queries that share a window join.
+_QUERIES = (
+    ("seconds_mean", "from the begin of the micro-batch with the later row until the result was there, lately"),
+    ("seconds_max", "the most of these"),
+    ("work_mean", "units of work from the arrival of the later row until the result left, lately"),
+    ("work_p95", "95 in 100 results took no more of them"),
+)
 _STATES = ("starting", "running", "stopped", "ended", "failed")
 
 
@@ -46,6 +53,12 @@ class Collector:
                     value = value.get(part) if isinstance(value, dict) else None
                 if value is not None:
                     family.add_metric([group["id"], group["operator"]], float(value))
+            yield family
+        told = [(query["name"], query["response"]) for query in self._engine.queries() if query["response"]]
+        for name, text in _QUERIES:
+            family = GaugeMetricFamily(f"penstock_query_{name}", text, labels=["query"])
+            for query, response in told:
+                family.add_metric([query], response[name])
             yield family
         states = GaugeMetricFamily("penstock_group_state", "1 for the state of a group", labels=["group", "state"])
         for group in said["groups"]:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from penstock.plan.pipeline.read import read_pipeline
 from penstock.plan.pipeline.spec import Pipeline
 from penstock.server.engine import Engine
-from penstock.server.making import Made, Maker
+from penstock.server.made import Made
+from penstock.server.making import Maker
 from penstock.server.sinks import Pump, pumps
 from penstock.spark.pipeline import check_formats
 from penstock.spark.session import session

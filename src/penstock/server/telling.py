@@ -1,17 +1,45 @@
-"""The numbers of a group for people and pages: one form for every operator, None where a number has no meaning."""
+"""Queries and groups for people and pages: one form for every operator, None where a number has no meaning."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from penstock.server.group import told_error
 
 if TYPE_CHECKING:
     from penstock.server.group import Group
+    from penstock.server.registry import Member
 
 #: Micro-batches that are told with every answer.
 _HISTORY = 120
 _PER_BATCH = ("batch", "time", "seconds", "rows_read", "rows_in", "rows_out", "rows_waiting", "memory", "rows_shed")
+
+
+def query_status(member: Member, group: Group | None, state: str, fault: BaseException | None) -> dict[str, Any]:
+    """One query and how it is; its response time is its own where its group tells its queries apart."""
+    entry, made = member.entry, member.made
+    return {
+        "name": entry.name,
+        "text": entry.text,
+        "operator": made.operator if made is not None else entry.operator,
+        "kind": made.kind if made is not None else "unknown",
+        "state": state,
+        "error": told_error(fault),
+        "group": entry.group,
+        "registered_at": entry.registered_at,
+        "since_batch": entry.since,
+        "columns": columns_of(made.schema) if made is not None else [],
+        "rows_since_start": member.rows,
+        "response_seconds": group.response() if group is not None else None,
+        "response": made.response(group) if made is not None and group is not None else None,
+    }
+
+
+def columns_of(schema: pa.Schema) -> list[dict[str, str]]:
+    """Names and types."""
+    return [{"name": field.name, "type": str(field.type)} for field in schema]
 
 
 def group_progress(group: Group, queries: list[str]) -> dict[str, Any]:

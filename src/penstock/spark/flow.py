@@ -13,8 +13,8 @@ from penstock.kernels.contract import RESULTS
 from penstock.spark.agreement import check_agreement
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.crash import crash_point
-from penstock.spark.host import reports_of
-from penstock.spark.listener import Progress, listen
+from penstock.spark.host import FAMILIES, reports_of
+from penstock.spark.listener import Progress, combined, listen
 from penstock.spark.outbox import Parcel
 from penstock.spark.running import Running
 from penstock.spark.schema import spark_schema
@@ -191,10 +191,13 @@ class Flow:
         return self._progress.batches
 
     def _on_progress(self, event: Any, numbers: dict[str, Any]) -> None:
-        batch = numbers | {
+        families = combined(numbers.pop(FAMILIES, None) or (), self._plan.reports)
+        batch = numbers | families
+        batch |= {
             "batch": event.batchId,
             "time": event.timestamp,
             "seconds": event.durationMs.get("triggerExecution", 0) / 1000,
             "rows_read": event.numInputRows,
         }
-        self._progress.add(batch, self._counted, self._standing)
+        counted = {name for name in families if name.startswith("results_")}
+        self._progress.add(batch, self._counted | counted, self._standing)

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 METRICS = "_metrics"
 #: The column with the numbers of a step, in the order of `reports_of`.
 NUMBERS = "numbers"
+#: The column with those of its numbers whose names are known only while it runs, as JSON.
+FAMILIES = "families"
 #: The schema of what comes out: rows as blobs by channel, and one row of numbers a step.
-OUTPUT = f"{PARCEL}, {NUMBERS} array<double>"
+OUTPUT = f"{PARCEL}, {NUMBERS} array<double>, {FAMILIES} string"
 _HOST_REPORTS = (
     Metric("slots_stepped", help="slots that took a step"),
     Metric("slots_restored", help="of them, those whose kernel was built again from stored state"),
@@ -46,8 +48,8 @@ HOST_METRICS = tuple(metric.name for metric in _HOST_REPORTS)
 
 
 def reports_of(plan: Plan) -> tuple[Metric, ...]:
-    """The metrics of a plan's kernels, then those of the host."""
-    return (*plan.reports, *_HOST_REPORTS)
+    """The metrics of a plan's kernels, then those of the host; without families."""
+    return (*(metric for metric in plan.reports if not metric.is_family), *_HOST_REPORTS)
 
 
 @dataclass
@@ -248,11 +250,13 @@ class _Run:
 
     def _frame(self, parcels: list[Parcel], numbers: dict[str, float] | None = None) -> pd.DataFrame:
         """A message to the operator that follows; the numbers of the step are a row of their own."""
-        out: list[tuple[Any, ...]] = [(*parcel, None) for parcel in parcels]
+        out: list[tuple[Any, ...]] = [(*parcel, None, None) for parcel in parcels]
         if numbers is not None:
-            out.append((METRICS, None, None, [float(numbers[name]) for name in self._numbers]))
+            rest = {name: float(value) for name, value in numbers.items() if name not in self._numbers}
+            plain = [float(numbers[name]) for name in self._numbers]
+            out.append((METRICS, None, None, plain, json.dumps(rest) if rest else None))
         # Columns made of objects, so that pandas need not look for dates in them.
-        columns = zip((*Parcel._fields, NUMBERS), zip(*out, strict=True), strict=True)
+        columns = zip((*Parcel._fields, NUMBERS, FAMILIES), zip(*out, strict=True), strict=True)
         return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns})
 
     def report(self, seconds: float) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from datetime import datetime
@@ -10,9 +11,12 @@ from weakref import WeakValueDictionary
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from penstock.kernels.contract import Metric
 from penstock.spark.crash import crash_point
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 REMEMBERED = 1000
 #: Micro-batches that say how fast rows arrive now.
 RECENT = 20
+_COMBINE: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
 
 
 class Progress:
@@ -66,6 +71,22 @@ class Progress:
         """Sums since the flow was started in this process."""
         with self._lock:
             return dict(self._totals)
+
+
+def combined(slots: Iterable[str], reports: Iterable[Metric]) -> dict[str, float]:
+    """The numbers of families, as each slot wrote them, put together.
+
+    >>> combined(['{"wait_a": 2, "wait_b": 1}', '{"wait_a": 5}'], [Metric("wait_", "max")])
+    {'wait_a': 5.0, 'wait_b': 1.0}
+    """
+    families = sorted((metric for metric in reports if metric.is_family), key=lambda one: len(one.name))
+    found: dict[str, list[float]] = {}
+    for said in slots:
+        for name, value in json.loads(said).items():
+            found.setdefault(name, []).append(float(value))
+    # The longest name that fits is that of its family.
+    ways = {name: [one.combine for one in families if name.startswith(one.name)][-1] for name in found}
+    return {name: _COMBINE[ways[name]](values) for name, values in found.items()}
 
 
 class Listener(StreamingQueryListener):

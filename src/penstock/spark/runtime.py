@@ -10,7 +10,7 @@ from pyspark.sql import functions as fn
 from penstock.errors import PlanError
 from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA
 from penstock.spark.flow import Flow
-from penstock.spark.host import NUMBERS, OUTPUT, reports_of
+from penstock.spark.host import FAMILIES, NUMBERS, OUTPUT, reports_of
 from penstock.spark.processor import Processor
 from penstock.spark.session import check_session
 from penstock.spark.slots import spread
@@ -51,7 +51,10 @@ def run(plan: Plan, inputs: Sequence[DataFrame], kind: type[F] = Flow) -> F:  # 
         .transformWithStateInPandas(Processor(plan, ids), OUTPUT, "Append", "EventTime")
     )
     flow = kind(spark, plan, dict(plan.channels) | {SET_ASIDE: SET_ASIDE_SCHEMA})
-    flow._out = out.observe(flow.id, *(_observed(*each) for each in enumerate(reports_of(plan))))
+    observed = [_observed(*each) for each in enumerate(reports_of(plan))]
+    if any(metric.is_family for metric in plan.reports):
+        observed.append(fn.collect_list(FAMILIES).alias(FAMILIES))
+    flow._out = out.observe(flow.id, *observed)
     return flow
 
 

@@ -6,26 +6,27 @@ were made. So it takes effect in a certain micro-batch, in all slots, and again 
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from penstock.errors import BadOption
-from penstock.kernels.shared.queries import CHANGES
-from penstock.kernels.shared.sharedjoin import ADDED
+from penstock.kernels.shared.changes import CHANGES
+from penstock.kernels.shared.selection import Selection
+from penstock.kernels.shared.sending import ADDED
 from penstock.plan.join_shared import JoinSharedPlan, check_name, describe_window, shared_window
 from penstock.spark.flow import Flow
+from penstock.spark.query_changes import Change, SharedChanges
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.kernels.shared.selection import Condition
     from penstock.plan.join_streams import Within
+
+_RESULTS = "results_"
 
 
 class SharedFlow(Flow):
@@ -47,20 +48,19 @@ class SharedFlow(Flow):
     def queries(self) -> dict[str, str]:
         """The queries that stand once all changes have been read, with their windows."""
         standing = dict(self._plan.windows)
-        for row in self._changes():
-            if row["op"] == "add":
-                standing.setdefault(row["query"], row["window"])
-            else:
-                standing.pop(row["query"], None)
+        if self._plan.changes is not None:
+            standing = self._changes.standing(self._plan.windows)
         return {name: describe_window(window, self._plan.by_rows) for name, window in standing.items()}
 
-    def add(self, name: str, window: Within) -> None:
+    def add(self, name: str, window: Within, *, select: Sequence[Condition] = ()) -> None:
         """Have another query, from the next micro-batch on.
 
-        Its results come on the channel `added`, with its name in the column `query`; those of a query that was there at
+        `select` are conditions on columns of the results, such as `[("amount", ">", 100), ("kind", "in", ["a", "b"])]`,
+        all of which a result must meet: data and not a function, because a file carries them to a flow that runs. Its
+        results come on the channel `added`, with its name in the column `query`; those of a query that was there at
         the beginning, and comes again, on the channel of its name.
         """
-        self._need_changes()
+        changes = self._changes
         check_name(name)
         length, by_rows = shared_window(name, window)
         if by_rows != self._plan.by_rows:
@@ -75,15 +75,15 @@ class SharedFlow(Flow):
                 f"There is a query {name!r} already, with a window of {standing[name]}.",
                 do=f"Choose another name, or flow.remove({name!r}) first.",
             )
-        self._write("add", name, length)
+        wanted = Selection.of(select, self._plan.shape.results).written() if select else None
+        changes.write([Change("add", name, length, wanted)])
 
     def remove(self, name: str) -> None:
         """Let a query go, with the next micro-batch. What earlier rows owe it still comes."""
-        self._need_changes()
-        standing = self.queries
+        changes, standing = self._changes, self.queries
         if name not in standing:
             raise BadOption(f"There is no query {name!r}.", do=f"The queries are: {', '.join(standing) or 'none'}.")
-        self._write("remove", name, 0)
+        changes.write([Change("remove", name)])
 
     def stream(self, name: str) -> DataFrame:
         """The results of a query as a streaming DataFrame, also of one that was added."""
@@ -104,62 +104,40 @@ class SharedFlow(Flow):
         """
         said = super().progress()
         if said:
-            names = [name for name, _ in self._plan.windows]
-            said["queries"] = {name: self._response(name) for name in (*names, ADDED)}
+            batches = self.history()
+            names = {name[len(_RESULTS) :] for batch in batches for name in batch if name.startswith(_RESULTS)}
+            said["queries"] = {name: self.response(name, batches) for name in sorted(names)}
         return said
 
-    def _response(self, name: str) -> dict[str, float]:
-        batches = [batch for batch in self.history() if batch.get(f"results_{name}")]
-        weights = [batch[f"results_{name}"] for batch in batches]
+    def response(self, name: str, batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """What a query got in some micro-batches of `history()`, and how long that took; `results` are all so far."""
+        mine = [batch for batch in batches if batch.get(_RESULTS + name)]
+        weights = [batch[_RESULTS + name] for batch in mine]
         total = sum(weights)
 
         def mean(values: list[float]) -> float:
             return sum(v * w for v, w in zip(values, weights, strict=True)) / total if total else 0.0
 
-        waits = [batch[f"wait_mean_{name}"] / 1000 + batch["seconds"] for batch in batches]
-        longest = [batch[f"wait_max_{name}"] / 1000 + batch["seconds"] for batch in batches]
+        waits = [batch[f"wait_mean_{name}"] / 1000 + batch["seconds"] for batch in mine]
+        longest = [batch[f"wait_max_{name}"] / 1000 + batch["seconds"] for batch in mine]
         return {
-            "results": self._progress.totals.get(f"results_{name}", 0.0),
-            "work_mean": mean([batch[f"work_mean_{name}"] for batch in batches]),
-            "work_p95": max((batch[f"work_p95_{name}"] for batch in batches), default=0.0),
-            "work_max": max((batch[f"work_max_{name}"] for batch in batches), default=0.0),
+            "results": self._progress.totals.get(_RESULTS + name, 0.0),
+            "work_mean": mean([batch[f"work_mean_{name}"] for batch in mine]),
+            "work_p95": max((batch[f"work_p95_{name}"] for batch in mine), default=0.0),
+            "work_max": max((batch[f"work_max_{name}"] for batch in mine), default=0.0),
             "seconds_mean": mean(waits),
             "seconds_max": max(longest, default=0.0),
         }
 
-    def _need_changes(self) -> None:
+    @property
+    def _changes(self) -> SharedChanges:
         if self._plan.changes is None:
             raise BadOption(
                 "The queries of this flow stay as they are.",
                 why="It reads no changes.",
                 do='Give it a directory for them: ps.join_shared(…, changes="queries/").',
             )
-
-    def _files(self) -> list[Path]:
-        return sorted(Path(self._plan.changes or "").glob("[0-9]*.parquet"))
-
-    def _changes(self) -> list[dict[str, Any]]:
-        if self._plan.changes is None:
-            return []
-        return [row for path in self._files() for row in pq.read_table(path, schema=CHANGES).to_pylist()]
-
-    def _write(self, op: str, name: str, window: int) -> None:
-        """Number and keep a change, whole or not at all; never over another's."""
-        folder = Path(self._plan.changes or "")
-        unit = "rows" if self._plan.by_rows else "us"
-        version = 1 + max((int(path.stem) for path in self._files()), default=-1)
-        while True:
-            row = {"version": version, "op": op, "query": name, "window": window, "unit": unit}
-            made = folder / f".{version:012d}.{os.getpid()}"
-            pq.write_table(pa.Table.from_pylist([row], schema=CHANGES), made)
-            try:
-                os.link(made, folder / f"{version:012d}.parquet")
-                return
-            except FileExistsError:
-                version += 1
-            finally:
-                with suppress(FileNotFoundError):
-                    made.unlink()
+        return SharedChanges(self._plan.changes, by_rows=self._plan.by_rows)
 
 
 def changes_stream(spark: SparkSession, folder: str) -> DataFrame:

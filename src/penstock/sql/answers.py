@@ -19,7 +19,7 @@ from penstock.errors import BadQuery
 from penstock.plan.views.expressions import Column
 from penstock.sql.parse import Query
 from penstock.sql.rows import evaluate, functions_of
-from penstock.sql.shapes import PREFIX, RangeAggregate
+from penstock.sql.shapes import RangeAggregate
 
 #: The column by which standing queries and shared joins say whose a result is.
 QUERY = "query"
@@ -29,13 +29,11 @@ QUERY = "query"
 class Answer:
     """The rows of one query among a flow's results.
 
-    `only` is the value of the column `query` that marks its rows, None where the flow has no such column. `within` is
-    how many microseconds apart the rows of a pair may be, where the flow's window is a wider one.
+    `only` is the value of the column `query` that marks its rows, None where the flow has no such column.
     """
 
     query: Query
     only: Any = None
-    within: int | None = None
     _schema: pa.Schema = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -50,8 +48,6 @@ class Answer:
         """The answer's rows among these results."""
         if self.only is not None:
             rows = rows.filter(pc.equal(rows.column(QUERY), pa.scalar(self.only, rows.schema.field(QUERY).type)))
-        if self.within is not None:
-            rows = rows.filter(self._near(rows), null_selection_behavior="drop")
         functions = functions_of(self.query.catalogue)
         try:
             if self.query.filter is not None and rows.num_rows:
@@ -68,14 +64,6 @@ class Answer:
                 do="Cast to a wider type, or keep such rows out with a condition.",
             ) from None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-    def _near(self, rows: pa.RecordBatch) -> pa.Array:
-        """Which pairs are no further apart than this query's window."""
-        left, right = (
-            rows.column(PREFIX[side] + str(self.query.catalogue.stream(name).event_time)).cast(pa.int64())
-            for side, name in enumerate(self.query.shape.sources)
-        )
-        return pc.less_equal(pc.abs(pc.subtract(left, right)), pa.scalar(self.within))
 
     def _lookup(self, rows: pa.RecordBatch) -> Any:
         shape, schemas = self.query.shape, self.query.schemas

@@ -15,9 +15,9 @@ never moves another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.kernels.contract import RESULTS
 from penstock.kernels.window.windows import TimeWindow, Window
@@ -27,6 +27,9 @@ from penstock.sql.answers import Answer, answer_of
 from penstock.sql.catalogue import Catalogue, Stream
 from penstock.sql.parse import Query
 from penstock.sql.shapes import BandJoin, RangeAggregate, Selection, SelectJoin, Shape, TableJoin, View, WindowJoin
+
+if TYPE_CHECKING:
+    from penstock.plan.base import Plan
 
 #: Bytes of a group whose queries do not say.
 MEMORY = 64 << 20
@@ -122,8 +125,17 @@ def group(queries: Mapping[str, Query]) -> list[Group]:
     return [Group(members) for members in found.values()]
 
 
-def explain(query: Query, others: Mapping[str, Query] | None = None, *, slots: int = 1) -> str:
-    """What a query is, with whom of the others it shares and how, what will run, and what that costs."""
+def explain(
+    query: Query,
+    others: Mapping[str, Query] | None = None,
+    *,
+    slots: int = 1,
+    plan: Callable[[Group], Plan] | None = None,
+) -> str:
+    """What a query is, with whom of the others it shares and how, what will run, and what that costs.
+
+    `plan` is how their group is run, where that is not as `ps.sql` would.
+    """
     from penstock.sql.plans import plan_of
 
     mates = {n: other for n, other in (others or {}).items() if other.shape.group_key == query.shape.group_key}
@@ -133,7 +145,10 @@ def explain(query: Query, others: Mapping[str, Query] | None = None, *, slots: i
         f"shape    {query.shape.kind}: {query.shape.describe()}",
         f"shares   {_shares(query.shape, mates)}",
     ]
-    return "\n".join([*lines, *(f"plan     {plan_of(whole, slots=slots).explain()}").splitlines()])
+    if isinstance(query.shape, WindowJoin) and query.shape.shares_windows and mates:
+        lines.append(f"costs    {_costs(query.shape, mates)}")
+    made = plan(whole) if plan is not None else plan_of(whole, slots=slots)
+    return "\n".join([*lines, *f"plan     {made.explain()}".splitlines()])
 
 
 def _shares(shape: Shape, mates: Mapping[str, Query]) -> str:
@@ -161,6 +176,16 @@ def _windows(shape: Shape, mates: Mapping[str, Query]) -> str:
     lengths = {shape.window.left}
     lengths |= {mate.shape.window.left for mate in mates.values() if isinstance(mate.shape, WindowJoin)}  # type: ignore[attr-defined]
     return f"; windows of {', '.join(format_duration(length) for length in sorted(lengths))}"
+
+
+def _costs(shape: WindowJoin, mates: Mapping[str, Query]) -> str:
+    """What a window adds to those that are there."""
+    mine, theirs = shape.window.span(0), {mate.shape.window.span(0) for mate in mates.values()}  # type: ignore[union-attr]
+    if mine in theirs:
+        return "nothing beside its filter: its window is there"
+    if mine < max(theirs):
+        return "its results alone: rows are kept and scanned for a wider window"
+    return f"rows are kept {mine / max(theirs):.3g} times as long, and scanned so much further"
 
 
 def _used(query: Query, side: int) -> set[str]:

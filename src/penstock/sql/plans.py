@@ -142,32 +142,49 @@ class Pairs:
         return evaluate(self.condition, column, left.num_rows, self.functions).cast(pa.bool_()).fill_null(False)
 
 
+def shared_plan(group: Group, *, slots: int, every_column: bool = False) -> JoinSharedPlan:
+    """One join for the windows of a group of window joins, also where they do not differ."""
+    return _shared_join(group, [one.schema for one in inputs_of(group, every_column=every_column)], slots)
+
+
+def _shared_join(group: Group, schemas: list[pa.Schema], slots: int) -> JoinSharedPlan:
+    shape = group.shape
+    assert isinstance(shape, WindowJoin)
+    return JoinSharedPlan.checked(
+        schemas[0],
+        schemas[1],
+        on=_on(shape) if shape.on else None,
+        windows={window_name(window): window for window in group.windows.values()},
+        memory=group.memory,
+        cores=slots,
+        where=_pairs(group, shape),
+        **_times(group),
+    )
+
+
+def _on(shape: WindowJoin) -> dict[str, str]:
+    return {PREFIX[0] + ours: PREFIX[1] + theirs for ours, theirs in shape.on or ((EVERY, EVERY),)}
+
+
+def _pairs(group: Group, shape: WindowJoin) -> Pairs | None:
+    return Pairs(shape.where, functions_of(group.catalogue)) if shape.where is not None else None
+
+
 def _window_join(group: Group, schemas: list[pa.Schema], slots: int) -> Plan:
     shape = group.shape
     assert isinstance(shape, WindowJoin)
-    on = {PREFIX[0] + ours: PREFIX[1] + theirs for ours, theirs in shape.on} or {PREFIX[0] + EVERY: PREFIX[1] + EVERY}
-    where = Pairs(shape.where, functions_of(group.catalogue)) if shape.where is not None else None
     if group.shares_windows:
-        return JoinSharedPlan.checked(
-            schemas[0],
-            schemas[1],
-            on=on if shape.on else None,
-            windows={window_name(window): window for window in group.windows.values()},
-            memory=group.memory,
-            cores=slots,
-            where=where,
-            **_times(group),
-        )
+        return _shared_join(group, schemas, slots)
     return JoinStreamsPlan.checked(
         schemas[0],
         schemas[1],
-        on=on,
+        on=_on(shape),
         within=shape.window,
         memory=group.memory,
         cores=slots if shape.on else 1,
         policy=shape.shed or "exact",
         archive=shape.archive is not None,
-        where=where,
+        where=_pairs(group, shape),
         **_times(group),
     )
 

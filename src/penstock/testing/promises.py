@@ -109,10 +109,11 @@ def check_changes(kernel: Kernel, changes: Changes, live: AbstractSet[str]) -> N
 
 
 def check_metrics(kernel: Kernel) -> None:
-    """The metrics are exactly those declared, all numbers."""
+    """The metrics are exactly those declared, and any of the families declared; all numbers."""
     metrics: Mapping[str, object] = kernel.metrics()
-    declared = {metric.name for metric in kernel.reports}
-    if metrics.keys() != declared:
+    declared = {metric.name for metric in kernel.reports if not metric.is_family}
+    families = tuple(metric.name for metric in kernel.reports if metric.is_family)
+    if {name for name in metrics if name in declared or not name.startswith(families)} != declared:
         raise KernelFault(
             f"The metrics of {name_of(kernel)} are not the declared ones.",
             why=f"Declared: {', '.join(sorted(declared))}. Reported: {', '.join(sorted(metrics))}.",

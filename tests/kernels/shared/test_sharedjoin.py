@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib.util
 import itertools
 from pathlib import Path
@@ -12,13 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import MemoryTooSmall
+from penstock.errors import BadOption, MemoryTooSmall
 from penstock.kernels.contract import Batch, Portion
+from penstock.kernels.shared.changes import CHANGES
 from penstock.kernels.shared.greedy import Greedy
 from penstock.kernels.shared.lwo import LWO
-from penstock.kernels.shared.queries import CHANGES
+from penstock.kernels.shared.numbered import Numbered
 from penstock.kernels.shared.router import Router
-from penstock.kernels.shared.sharedjoin import ADDED, SharedJoin
+from penstock.kernels.shared.selection import Selection
+from penstock.kernels.shared.sending import ADDED
+from penstock.kernels.shared.sharedjoin import SharedJoin
 from penstock.kernels.shared.swf import SWF
 from penstock.kernels.window.shape import Shape
 from penstock.kernels.window.windows import FAR
@@ -43,8 +47,8 @@ def rows(side, keys, times, first=0):
     return Portion(side, pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
-def change(version, op, query, window=None, unit="us"):
-    row = {"version": version, "op": op, "query": query, "window": window, "unit": unit}
+def change(version, op, query, window=None, unit="us", select=None):
+    row = {"version": version, "op": op, "query": query, "window": window, "unit": unit, "select": select}
     return Portion(2, pa.RecordBatch.from_pylist([row], schema=CHANGES))
 
 
@@ -166,6 +170,64 @@ def test_a_selection_stands_above_the_join():
     out = host.run([[rows(0, [1], [0]), rows(1, [1, 1], [0, 5])]])
     assert pairs(out["small"]) == [(0, 0), (0, 1)]
     assert pairs(out["large"]) == [(0, 1)]
+
+
+def test_a_query_that_comes_later_may_select_and_keeps_that_over_a_restore():
+    some = Selection.of([("w", ">", 0), ("v", "in", [0, 1])], SHAPE.results).written()
+    host = Host(make, restart_every_step=True)
+    host.step([change(0, "add", "more", 50, select=some), change(1, "add", "none", 50, select='[["nil", "=", 1]]')])
+    host.step([rows(0, [1, 1, 1], [0, 1, 2]), rows(1, [1, 1], [0, 5])])
+    host.drain()
+    out = host.results()
+    assert set(out[ADDED]["query"].to_pylist()) == {"more"}
+    assert pairs(out[ADDED]) == [(1, 1), (0, 1)]
+    assert out["set_aside"]["reason"].to_pylist() == ["A result has no column 'nil'."]
+    assert host.kernel.metrics()["queries"] == 3
+
+
+@pytest.mark.parametrize(
+    ("select", "why"),
+    [
+        ([("v", ">", "text")], "cannot be compared"),
+        ([("v", "like", 1)], "compares nothing"),
+        ([("v", "=", None)], "cannot be compared"),
+        ([("x", "=", 1)], "no column 'x'"),
+        ([("lt", "<", object())], "cannot be compared"),
+    ],
+)
+def test_a_selection_that_cannot_be_asked_is_refused(select, why):
+    with pytest.raises(BadOption, match=why):
+        Selection.of(select, SHAPE.results)
+
+
+def test_a_selection_is_the_same_after_it_was_written():
+    found = pa.record_batch(
+        {"v": [1, 2, None, 4], "x": [0.5, float("nan"), 2.0, 9.0], "at": pa.array([1, 2, 3, 4], pa.timestamp("us"))}
+    )
+    moment = dt.datetime(1970, 1, 1, 0, 0, 0, 3)  # noqa: DTZ001
+    cases = [
+        ([("v", "!=", 2)], [True, False, False, True]),
+        ([("v", "not in", [2, 4])], [True, False, False, False]),
+        ([("x", "<", 3)], [True, False, True, False]),
+        ([("v", ">=", 1.5), ("at", "<", moment)], [False, True, False, False]),
+    ]
+    for conditions, expected in cases:
+        one = Selection.of(conditions, found.schema)
+        assert one(found).to_pylist() == expected
+        assert Selection.read(one.written(), found.schema)(found).to_pylist() == expected
+
+
+def test_a_pair_is_looked_up_once(monkeypatch):
+    """However many queries are sent it together."""
+    looked = []
+    taken = Numbered.take
+    monkeypatch.setattr(Numbered, "take", lambda self, places: looked.append(len(places)) or taken(self, places))
+    kernel = make("lwo", {f"q{n}": 100 + n for n in range(7)})
+    count = dict.fromkeys(kernel.channels, 0)
+    for channel, rows_out in burst(kernel, 50):
+        count[channel] += rows_out
+    assert all(count[f"q{n}"] == 2_500 for n in range(7))
+    assert sum(looked) == 2 * 2_500
 
 
 def test_a_condition_without_a_key_is_a_nested_loop():

@@ -14,25 +14,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from penstock.kernels.shared.scan import Levels
 from penstock.kernels.shared.scheduler import Scheduler
 from penstock.kernels.window.windows import FAR
 
 I64 = npt.NDArray[np.int64]
-
-#: What a stream of changes has: its place among them, "add" or "remove", a name, and a window in microseconds ("us") or
-#: rows ("rows").
-CHANGES = pa.schema(
-    [
-        ("version", pa.int64()),
-        ("op", pa.string()),
-        ("query", pa.string()),
-        ("window", pa.int64()),
-        ("unit", pa.string()),
-    ]
-)
 
 
 @dataclass
@@ -41,7 +28,7 @@ class Query:
 
     `since` is the first row it wants, over both sides, and `since_sides` the first of each; `until` the first that it
     does not want any more. All rows before `done` have scanned its window. It has been sent all pairs of the rows
-    before `sent`, and of that row the first `sent_pairs`.
+    before `sent`, and of that row the first `sent_pairs`. `select` says which pairs it wants, as a change had it.
     """
 
     name: str
@@ -52,6 +39,7 @@ class Query:
     done: int = 0
     sent: int = 0
     sent_pairs: int = 0
+    select: str | None = None
 
 
 class QuerySet:
@@ -86,12 +74,12 @@ class QuerySet:
         """The first row that has jobs left; beyond all rows without queries."""
         return self.all[-1].done if self.all else FAR
 
-    def add(self, name: str, window: int, arrived: int, sides: tuple[int, int]) -> None:
+    def add(self, name: str, window: int, arrived: int, sides: tuple[int, int], select: str | None = None) -> None:
         """A query comes when `arrived` rows have, so many of each side."""
         at = bisect_right([query.window for query in self.all], window)
         # It wants none of the rows that wait for the next smaller window: for it they are done.
         done = self.all[at - 1].done if at else arrived
-        self.all.insert(at, Query(name, window, arrived, sides, done=done, sent=done))
+        self.all.insert(at, Query(name, window, arrived, sides, done=done, sent=done, select=select))
 
     def remove(self, name: str, arrived: int) -> None:
         """A query goes when `arrived` rows have come."""

@@ -1,4 +1,6 @@
-"""How long results took from the arrival of their row until they left: in units of work, and by the clock."""
+"""What is told of a shared join: its numbers, and how long results took from the arrival of their row until they left,
+in units of work and by the clock.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,24 @@ _KINDS = (
     ("wait_max_", "max", "the most of these"),
 )
 
-
-def metrics_of(name: str) -> tuple[Metric, ...]:
-    """What is reported of a query."""
-    return tuple(Metric(kind + name, combine, text) for kind, combine, text in _KINDS)
+#: What is told of the join as a whole, and of each query that shares it, by its name.
+REPORTS = (
+    Metric("rows_in", help="rows that arrived on both sides"),
+    Metric("rows_late", help="rows older than the watermark; on channels late_left and late_right"),
+    Metric("rows_without_key", help="rows whose key is NULL or NaN; they join nothing"),
+    Metric("rows_set_aside", help="rows too large for the window, or without an event time; changes without sense"),
+    Metric("rows_out", help="results of all queries"),
+    Metric("rows_expired", help="rows that left the widest window"),
+    Metric("rows_waiting", help="rows in memory after the step"),
+    Metric("unfinished", help="rows that have scanned only a part of their windows, or nothing yet"),
+    Metric("held", help="pairs that wait for their turn in a query's order"),
+    Metric("work", help="units of work done: rows looked at, pairs found, rows begun"),
+    Metric("slice", help="units of work that a step may do, over all slots"),
+    Metric("queries", help="queries that share the join", combine="max"),
+    Metric("memory", help="bytes held at the most, over all slots"),
+    Metric("budget", help="bytes allowed, over all slots"),
+    *(Metric(kind, combine, text) for kind, combine, text in _KINDS),
+)
 
 
 class Response:

@@ -73,8 +73,8 @@ class Router:
             held, flags = held.where(order), flags[order]
         self.held, self._stored = held, flags
 
-    def ready(self, query: Query, sides: npt.NDArray[np.uint8], base: int, *, early: bool) -> Pairs:
-        """What a query is to be sent now. `sides` are those of the rows from `base` on."""
+    def ready(self, query: Query, sides: npt.NDArray[np.uint8], base: int, *, early: bool) -> I64:
+        """Which of the held pairs a query is to be sent now. `sides` are those of the rows from `base` on."""
         begin = self._place(query.sent) + query.sent_pairs
         head = self._place(query.done)
         end = self._place(query.done + 1) if early else max(head, begin)
@@ -85,7 +85,7 @@ class Router:
             theirs = np.where(sides[found.outer - base] == 0, query.since_sides[1], query.since_sides[0])
             wanted &= (found.outer >= query.since) & (found.inner >= theirs)
         wanted &= found.outer < query.until
-        return found if wanted.all() else found.where(wanted)
+        return np.flatnonzero(wanted) + begin
 
     def _place(self, row: int) -> int:
         return int(np.searchsorted(self.held.outer, row))

@@ -183,10 +183,14 @@ function showQuery(entry, query) {
   set(entry.fault, faultText(query.error));
   entry.text.hidden = !query.text;
   const time = query.response_seconds;
+  // Of a query that shares its join, its own; else that of its group.
+  const own = query.response?.results ? query.response : null;
+  const told = own ? [own.seconds_mean, own.seconds_max] : time ? [time.median, time.worst] : null;
   facts(entry.facts, [
     ["answered by", `${query.operator}, group ${query.group}`],
     ["results", query.rows_since_start === null ? null : `${count(query.rows_since_start)} since the start`],
-    ["response time", time ? `${seconds(time.median)}, at worst ${seconds(time.worst)}` : null],
+    ["response time", told ? `${seconds(told[0])}, at worst ${seconds(told[1])}` : null],
+    ["work for a result", own ? `${count(own.work_mean)} units, 95 in 100 within ${count(own.work_p95)}` : null],
   ]);
 }
 
