@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
+
+from penstock.kernels.window.judgement import Judgement
+from penstock.kernels.window.side import ENTRY, SideRows
+from penstock.kernels.window.windows import Clock
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -17,6 +23,33 @@ _SPARE = 10
 def with_spare(excess: float, limit: float, rows: int) -> float:
     """How much to free where `excess` must be."""
     return max(excess, limit / _SPARE) if rows > _MANY else excess
+
+
+class Judged(NamedTuple):
+    """The waiting rows of a side: what each is worth, its age, its bytes, and whether it can meet no partner more."""
+
+    side: int
+    scores: F64
+    ages: I64
+    costs: F64
+    closed: Mask
+
+
+def judge(side: int, rows: SideRows, judgement: Judgement, clock: Clock, step: int) -> Judged:
+    """All waiting rows of a side."""
+    candidates = judgement.waiting(side, rows, clock)
+    scores = judgement.scores(candidates, step).copy()
+    # What has left the window goes first, and costs nothing.
+    scores[candidates.life < 0] = -np.inf
+    closed = judgement.window.closed(side, rows.column("moments"), rows.column("numbers"), clock)
+    return Judged(side, scores, candidates.age, rows.column("sizes") / 8 + ENTRY, closed)
+
+
+def lowest_of(sides: list[Judged], free: float) -> list[Mask]:
+    """Which rows of each side go so that at least `free` is freed."""
+    scores, ages, costs = (np.concatenate([one[place] for one in sides]) for place in (1, 2, 3))
+    gone = lowest(scores, ages, costs, free)
+    return np.split(gone, np.cumsum([len(one.scores) for one in sides])[:-1])
 
 
 def lowest(scores: F64, ages: I64, costs: F64, free: float) -> Mask:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA
 from penstock.kernels.window.windows import LEFT, RIGHT
 
 How = Literal["inner", "left", "right", "full"]
@@ -97,6 +98,15 @@ class Shape:
         else:
             columns = [*rows.columns, *(pa.nulls(rows.num_rows, self.right.field(n).type) for n in self.carried)]
         return pa.RecordBatch.from_arrays(columns, schema=self.results)
+
+    def channels(self, *, late: bool, archive: bool) -> dict[str, pa.Schema]:
+        """What leaves a join of this shape, by channel."""
+        found = {RESULTS: self.results, SET_ASIDE: SET_ASIDE_SCHEMA}
+        if late:
+            found |= {LATE[side]: self.sides[side] for side in (LEFT, RIGHT)}
+        if archive:
+            found |= {ARCHIVE[side]: self.archived(side) for side in (LEFT, RIGHT)} | {RESIDENCE: RESIDENCE_SCHEMA}
+        return found
 
     def archived(self, side: int) -> pa.Schema:
         """A row as the archive has it."""

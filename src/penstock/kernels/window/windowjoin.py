@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,30 +14,30 @@ import pyarrow as pa
 from penstock.errors import MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import (
     RESULTS,
-    SET_ASIDE,
-    SET_ASIDE_SCHEMA,
     Batch,
     Changes,
     ChunkLog,
     Emission,
     Kernel,
-    Metric,
 )
 from penstock.kernels.measure import runs
 from penstock.kernels.window import notes
 from penstock.kernels.window.arrivals import Queue, Ready
-from penstock.kernels.window.chains import Cursor, Probes, probe
-from penstock.kernels.window.estimates import Given, KeyEstimates
-from penstock.kernels.window.evict import lowest, with_spare
+from penstock.kernels.window.chains import Probes
+from penstock.kernels.window.estimates import Given
+from penstock.kernels.window.evict import judge, lowest_of, with_spare
 from penstock.kernels.window.ghosts import Gone
 from penstock.kernels.window.intake import Intake
-from penstock.kernels.window.policy import Arrivals, Candidates, Policy, checked_scores
+from penstock.kernels.window.judgement import Judgement
+from penstock.kernels.window.outer import Lonely
+from penstock.kernels.window.pairing import Pairing, Where
+from penstock.kernels.window.policy import Policy
 from penstock.kernels.window.recall import SHARE as RECALL
 from penstock.kernels.window.recall import Recall
-from penstock.kernels.window.shape import ARCHIVE, LATE, RESIDENCE, RESIDENCE_SCHEMA, Shape, truths
-from penstock.kernels.window.side import ENTRY, SideRows
+from penstock.kernels.window.reports import REPORTS
+from penstock.kernels.window.shape import Shape
+from penstock.kernels.window.side import SideRows
 from penstock.kernels.window.windows import FAR, LEFT, RIGHT, Clock, Window
-from penstock.tables.keys import equal_keys, injective
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -76,26 +74,7 @@ class WindowJoin(Kernel):
         002 §2.1 (fast CPU, integrated; where a step is larger than its share of the budget, slow CPU, modular).
     """
 
-    reports = (
-        Metric("rows_in", help="rows that arrived on both sides"),
-        Metric("rows_late", help="rows older than the watermark; on channels late_left and late_right"),
-        Metric("rows_without_key", help="rows whose key is NULL or NaN; they join nothing"),
-        Metric("rows_set_aside", help="rows too large for the window, or without an event time"),
-        Metric("rows_out", help="results"),
-        Metric("rows_without_partner", help="of them, those of an outer join that found no partner"),
-        Metric("rows_evicted", help="rows that the policy let go before they left the window"),
-        Metric("rows_shed", help="rows that never reached the join: a micro-batch was larger than its share"),
-        Metric("rows_expired", help="rows that left the window in memory"),
-        Metric("rows_waiting", help="rows in memory after the step"),
-        Metric("missed_estimate", help="results that evicted and shed rows would have had, from a sample of them"),
-        Metric("recall_estimate", help="share of all results so far that was produced, as estimated", combine="min"),
-        Metric("model_left", help="number of the model of the left stream in force; 0 for counted keys", combine="max"),
-        Metric("model_right", help="the same of the right stream", combine="max"),
-        Metric("memory_left", help="bytes of waiting left rows"),
-        Metric("memory_right", help="bytes of waiting right rows"),
-        Metric("memory", help="bytes held at the most, over all slots"),
-        Metric("budget", help="bytes allowed, over all slots"),
-    )
+    reports = REPORTS
 
     def __init__(
         self,
@@ -106,7 +85,7 @@ class WindowJoin(Kernel):
         budget: int,
         times: tuple[str, str] | None = None,
         fixed: bool = False,
-        where: Callable[[pa.RecordBatch, pa.RecordBatch], Any] | None = None,
+        where: Where | None = None,
         archive: bool = False,
         estimator: int | None = None,
         half_life: float | None = None,
@@ -114,49 +93,39 @@ class WindowJoin(Kernel):
         slot: int = 0,
         seed: int = 0,
     ) -> None:
-        self._shape, self._window, self._times, self._where = shape, window, times, where
-        self._policy = copy.deepcopy(policy)
-        self._fixed, self._archive, self._slot, self._seed = fixed, archive, slot, seed
-        self._given = probabilities
+        self._shape, self._window, self._times = shape, window, times
+        self._fixed, self._archive, self._slot = fixed, archive, slot
         self.budget = budget
         self._slice = min(_SLICE_BYTES, budget // 8)
         each = (budget // 32 if estimator is None else estimator // 2) if policy.lossy else 0
         beside = self._slice + 2 * max(each, 4096) + budget * RECALL if policy.lossy else self._slice
         self._room = (budget - beside) * 15 / 16
-        #: Rows are taken in by so much at once; the sixteenth is for that.
-        self._intake = Intake(shape, times, timed=window.timed, gulp=self._room / 16)
         if budget < LEAST_BUDGET or self._room < budget / 4:
             raise MemoryTooSmall(
                 f"{budget} bytes cannot hold a window.",
                 why=f"{beside:.0f} of them are for key counts and results.",
                 do=f"Give each slot at least {max(LEAST_BUDGET, 8 * each)} bytes, or the estimator fewer.",
             )
-        self.channels = self._declared()
-        self._verify = not all(injective([shape.left.field(name).type for name in keys]) for keys in shape.keys[:1])
+        self.channels = shape.channels(late=times is not None and window.timed, archive=archive)
+        #: Rows are taken in by so much at once; the sixteenth is for that.
+        self._intake = Intake(shape, times, timed=window.timed, gulp=self._room / 16)
+        self._pairing = Pairing(shape, window, where, self._slice / 2)
         self._sides = tuple(SideRows(_NAMES[side][0], shape.sides[side]) for side in _SIDES)
         life = half_life or 8.0 * max(window.span(LEFT), window.span(RIGHT))
-        self._estimates = (
-            tuple(KeyEstimates(f"{_NAMES[side][0]}k", each, life) for side in _SIDES) if policy.lossy else ()
+        self._judgement = Judgement(
+            policy, shape, window, self._intake, counts=each, half_life=life, given=probabilities, seed=seed
         )
+        self._lossy = policy.lossy
         self._recall = Recall(window, budget * RECALL)
+        self._lonely = Lonely(window)
         self._step = 0
         self._stores = 0
         self._clock = Clock(None, (-FAR, -FAR), (0, 0))
-        #: Of each side, how far rows reach that went before their time: beyond it nothing was missed.
-        self._hidden = [-FAR, -FAR]
         self._share = self._room / 2
         self._owes = False
         self._peak = 0.0
         self._counts: dict[str, float] = {}
         self._log = ChunkLog()
-
-    def _declared(self) -> dict[str, pa.Schema]:
-        declared = {RESULTS: self._shape.results, SET_ASIDE: SET_ASIDE_SCHEMA}
-        if self._times is not None and self._window.timed:
-            declared |= {LATE[side]: self._shape.sides[side] for side in _SIDES}
-        if self._archive:
-            declared |= {ARCHIVE[side]: self._shape.archived(side) for side in _SIDES} | {RESIDENCE: RESIDENCE_SCHEMA}
-        return declared
 
     # -- the contract ------------------------------------------------------------------------------------------
 
@@ -207,8 +176,7 @@ class WindowJoin(Kernel):
         for side in _SIDES:
             self._sides[side].merge(self._room / 64, self._log)
             self._sides[side].store(self._stores, self._log, flags=self._shape.outer(side))
-            if self._estimates:
-                self._estimates[side].store(self._stores, self._log)
+        self._judgement.store(self._stores, self._log)
         self._recall.store(self._stores, self._log)
         return self._log.take()
 
@@ -219,12 +187,11 @@ class WindowJoin(Kernel):
             "step": self._step,
             "stores": self._stores,
             "clock": [self._clock.watermark, self._clock.latest, self._clock.rows],
-            "hidden": self._hidden,
+            "hidden": self._lonely.hidden,
             "share": self._share,
             "owes": self._owes,
             "sides": [side.head() for side in self._sides],
-            "estimates": [one.head() for one in self._estimates],
-            "policy": [self._policy.name, self._policy.head()],
+            **self._judgement.head(),
             **self._recall.head(),
         }
         return json.dumps(said).encode()
@@ -237,25 +204,20 @@ class WindowJoin(Kernel):
         watermark, latest, rows = said["clock"]
         self._clock = Clock(watermark, tuple(latest), tuple(rows))
         self._step, self._stores = said["step"], said["stores"]
-        self._hidden = said["hidden"]
+        self._lonely.hidden = said["hidden"]
         self._share, self._owes = min(said["share"], self._room), said["owes"]
         for side in _SIDES:
             self._sides[side].restore(said["sides"][side], chunks, partial(self._described, side))
-        if said["estimates"] and self._estimates:
-            for side in _SIDES:
-                self._estimates[side].restore(said["estimates"][side], chunks)
+        self._judgement.restore(said, chunks)
         self._recall.restore(said, chunks)
-        # Another policy than before begins with nothing learned.
-        if said["policy"][0] == self._policy.name:
-            self._policy.restore(said["policy"][1])
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of the last step."""
         return self._counts | {
             "rows_waiting": sum(len(side) for side in self._sides),
             "recall_estimate": self._recall.estimate(),
-            "model_left": self._policy.model(LEFT),
-            "model_right": self._policy.model(RIGHT),
+            "model_left": self._judgement.policy.model(LEFT),
+            "model_right": self._judgement.policy.model(RIGHT),
             "memory_left": self._sides[LEFT].nbytes,
             "memory_right": self._sides[RIGHT].nbytes,
             "memory": self.memory(),
@@ -266,10 +228,10 @@ class WindowJoin(Kernel):
 
     def _overflow(self, queue: Queue) -> Iterator[Emission]:
         """More rows than the queue may hold: in rounds where nothing depends on their order, else some are shed."""
-        if self._window.timed and not self._policy.lossy and not self._archive:
+        if self._window.timed and not self._lossy and not self._archive:
             yield from self._meet(queue)
             self._check_fits()
-        elif self._window.timed and self._policy.lossy:
+        elif self._window.timed and self._lossy:
             yield from self._shed(queue)
         else:
             raise MemoryTooSmall(
@@ -284,21 +246,18 @@ class WindowJoin(Kernel):
                 continue
             self._counts["rows_shed"] += ready.rows.num_rows
             moments = self._window.moments(ready.times)
-            self._hide(side, moments, np.zeros(0, np.int64))
+            self._lonely.hide(side, moments)
             self._recall.shed(side, ready.hashes, moments, prints)
             self._note(queue.cost)
             if self._archive:
                 yield notes.arrived(self._shape, side, ready, self._slot, self._step, None)
 
     def _queue_scores(self, side: int, ready: Ready) -> F64:
-        moments = self._window.moments(ready.times)
-        numbers = np.full(len(moments), self._clock.rows[side])
-        rows = self._candidates(side, ready.hashes, moments, numbers, lambda: self._intake.keys(side, ready.rows))
-        return checked_scores(self._policy, rows, self._salt())
+        return self._judgement.scores(self._judgement.coming(side, ready, self._clock), self._step)
 
     def _meet(self, queue: Queue) -> Iterator[Emission]:
         """Each row of the queue meets those of the other side that came before it; all of them wait then."""
-        ordered = self._policy.lossy or self._archive or not self._window.timed
+        ordered = self._lossy or self._archive or not self._window.timed
         ready = [queue.take(side, ordered=ordered) for side in _SIDES]
         had = self._clock.rows
         counts = tuple(had[side] + ready[side].rows.num_rows for side in _SIDES)
@@ -314,9 +273,9 @@ class WindowJoin(Kernel):
         self._clock = Clock(self._clock.watermark, latest, counts)  # type: ignore[arg-type]
         first, entered = [], []
         for side in _SIDES:
-            self._learn(side, ready[side], had[side])
+            self._judgement.learn(side, ready[side], had[side], self._clock)
             numbers = np.arange(had[side], counts[side])
-            moments = self._moments(ready[side].times)
+            moments = self._window.moments(ready[side].times)
             entered.append(moments)
             first.append(self._sides[side].admit(ready[side].rows, ready[side].hashes, moments, numbers)[0])
             if self._archive and len(numbers):
@@ -325,72 +284,20 @@ class WindowJoin(Kernel):
         self._note(queue.cost)
         for side in _SIDES:
             probes = Probes(ready[side].hashes, entered[side], before[side])
-            if self._policy.lossy:
+            if self._lossy:
                 self._counts["missed_estimate"] += self._recall.arrived(side, probes)
-            yield from self._probe(side, ready[side].rows, probes, first[side])
+            for pairs in self._pairing.results(side, ready[side].rows, probes, self._sides, first[side], self._note):
+                yield self._result(pairs)
 
-    def _learn(self, side: int, ready: Ready, first: int) -> None:
-        if not self._estimates or not len(ready.hashes):
-            return
-        timed = self._window.timed
-        self._estimates[side].add(ready.hashes, float(self._clock.latest[side] if timed else self._clock.rows[side]))
-        times = ready.times if timed else np.arange(first, first + len(ready.hashes))
-        self._policy.observe(Arrivals(side, times, first, lambda: self._intake.keys(side, ready.rows)))
-
-    # -- meeting -----------------------------------------------------------------------------------------------
-
-    def _probe(self, side: int, rows: pa.RecordBatch, probes: Probes, first: int) -> Iterator[Emission]:
-        other = self._sides[1 - side]
-        reach = self._window.reach(side)
-        room = max(min(65_536, self._slice // 64), 16)
-        ours, theirs = np.empty(room, np.int64), np.empty(room, np.int64)
-        sizes, own = other.column("sizes"), self._sides[side].column("sizes")[first - self._sides[side].first :]
-        at = Cursor()
-        while at.probe < len(probes.hashes):
-            count, at = probe(other.entries(), probes, reach, at, ours, theirs)
-            if not count:
-                continue
-            # By the entries that are met, piece by piece: results have no order.
-            order = np.argsort(theirs[:count], kind="stable")
-            met, probing = theirs[:count][order], ours[:count][order]
-            each = (sizes[met - other.first].astype(np.float64) + own[probing]) / 8 + 16
-            for begin, end in runs(each, self._slice / 2):
-                self._note(float(each[begin:end].sum()))
-                yield from self._emit(side, rows, probing[begin:end], met[begin:end], first)
-
-    def _emit(self, side: int, rows: pa.RecordBatch, probing: I64, met: I64, first: int) -> Iterator[Emission]:
-        pair = [rows.take(pa.array(probing)), self._sides[1 - side].take(met)]
-        left, right = pair if side == LEFT else pair[::-1]
-        holds = self._holds(left, right)
-        if holds is not None:
-            left, right = left.filter(pa.array(holds)), right.filter(pa.array(holds))
-            probing, met = probing[holds], met[holds]
-        if self._shape.outer(side):
-            self._sides[side].mark_met(first + probing)
-        if self._shape.outer(1 - side):
-            self._sides[1 - side].mark_met(met)
-        if left.num_rows:
-            self._counts["rows_out"] += left.num_rows
-            self._recall.produced += left.num_rows
-            yield Emission(RESULTS, self._shape.pairs(left, right))
-
-    def _holds(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Mask | None:
-        """False for candidates with another key of the same hash, and where the condition does not hold."""
-        holds: Mask | None = None
-        if self._verify:
-            keys = self._shape.keys
-            holds = equal_keys([left.column(n) for n in keys[LEFT]], [right.column(n) for n in keys[RIGHT]])
-        if self._where is not None:
-            said = truths(self._where(left, right), left.num_rows)
-            holds = said if holds is None else holds & said
-        return None if holds is None or holds.all() else holds
+    def _result(self, rows: pa.RecordBatch) -> Emission:
+        self._counts["rows_out"] += rows.num_rows
+        self._recall.produced += rows.num_rows
+        return Emission(RESULTS, rows)
 
     def _alone(self, side: int, rows: pa.RecordBatch) -> Iterator[Emission]:
         if rows.num_rows:
-            self._counts["rows_out"] += rows.num_rows
             self._counts["rows_without_partner"] += rows.num_rows
-            self._recall.produced += rows.num_rows
-            yield Emission(RESULTS, self._shape.alone(side, rows))
+            yield self._result(self._shape.alone(side, rows))
 
     # -- going -------------------------------------------------------------------------------------------------
 
@@ -410,28 +317,21 @@ class WindowJoin(Kernel):
 
     def _close_outer(self, side: int) -> Iterator[Emission]:
         rows = self._sides[side]
-        moments = rows.column("moments")
-        closed = self._window.closed(side, moments, rows.column("numbers"), self._clock)
-        alone = np.flatnonzero(closed & (rows.column("met") == 0))
-        if not len(alone):
-            return
-        # A row that went too soon may have been its partner: then only the archive can tell.
-        missed = moments[alone] <= self._hidden[1 - side]
-        entries = alone + rows.first
-        for begin, end in runs(rows.column("sizes")[alone[~missed]] / 8, self._slice / 2):
-            yield from self._alone(side, rows.take(entries[~missed][begin:end]))
-        if self._archive and missed.any():
-            yield notes.left(side, rows.column("numbers")[alone[missed]], self._slot, self._step, "unsettled")
-        rows.mark_met(entries)
+        certain, missed = self._lonely.leaving(side, rows, self._clock)
+        for begin, end in runs(rows.column("sizes")[certain - rows.first] / 8, self._slice / 2):
+            yield from self._alone(side, rows.take(certain[begin:end]))
+        if self._archive and len(missed):
+            numbers = rows.column("numbers")[missed - rows.first]
+            yield notes.left(side, numbers, self._slot, self._step, "unsettled")
 
     def _settle(self, came: float) -> Iterator[Emission]:
         """Let go until the rest fits, with as much kept free as the next step may need."""
         share = min(max(1.25 * came, self._room / 8), self._room / 2) if self._window.timed else self._room / 2
-        if not self._policy.lossy:
+        if not self._lossy:
             share = min(share, max(self._room - sum(side.cost for side in self._sides), self._room / 8))
         self._share = share
         limit = self._room - share
-        if not self._policy.lossy:
+        if not self._lossy:
             self._check_fits()
             return
         pools: tuple[tuple[int, ...], ...] = ((LEFT,), (RIGHT,)) if self._fixed else (_SIDES,)
@@ -442,40 +342,21 @@ class WindowJoin(Kernel):
                 yield from self._evict(pool, with_spare(excess, allowed, sum(len(self._sides[side]) for side in pool)))
 
     def _evict(self, pool: tuple[int, ...], free: float) -> Iterator[Emission]:
-        lives, scores, ages, costs = [], [], [], []
-        for side in pool:
-            rows = self._sides[side]
-            candidates = self._waiting(side)
-            each = checked_scores(self._policy, candidates, self._salt()).copy()
-            # What has left the window goes first, and costs nothing.
-            each[candidates.life < 0] = -np.inf
-            closed = self._window.closed(side, rows.column("moments"), rows.column("numbers"), self._clock)
-            lives.append((candidates, closed))
-            scores.append(each)
-            ages.append(candidates.age)
-            costs.append(rows.column("sizes") / 8 + ENTRY)
-        self._note(sum(40.0 * len(each) for each in scores) / 8)
-        gone = lowest(np.concatenate(scores), np.concatenate(ages), np.concatenate(costs), free)
-        begin = 0
-        for side, (candidates, closed) in zip(pool, lives, strict=True):
-            here = gone[begin : begin + len(closed)]
-            begin += len(closed)
-            yield from self._let_go(side, here, candidates, closed)
-
-    def _let_go(self, side: int, gone: Mask, candidates: Candidates, closed: Mask) -> Iterator[Emission]:
-        rows = self._sides[side]
-        early = gone & ~closed
-        self._counts["rows_expired"] += int((gone & closed).sum())
-        self._counts["rows_evicted"] += int(early.sum())
-        if early.any():
-            self._hide(side, rows.column("moments")[early], candidates.numbers[early])
-            gone_rows = Gone(candidates.hashes, rows.column("moments"), candidates.numbers).where(early)
-            self._recall.evicted(side, gone_rows, self._log)
-            self._policy.departed(side, candidates.age[early])
-            if self._archive:
-                yield notes.left(side, candidates.numbers[early], self._slot, self._step, "evicted")
-        if gone.any():
-            rows.keep(~gone, self._log)
+        judged = [judge(side, self._sides[side], self._judgement, self._clock, self._step) for side in pool]
+        self._note(sum(40.0 * len(one.scores) for one in judged) / 8)
+        for one, gone in zip(judged, lowest_of(judged, free), strict=True):
+            rows, early = self._sides[one.side], gone & ~one.closed
+            self._counts["rows_expired"] += int((gone & one.closed).sum())
+            self._counts["rows_evicted"] += int(early.sum())
+            if early.any():
+                went = Gone(rows.column("hashes"), rows.column("moments"), rows.column("numbers")).where(early)
+                self._lonely.hide(one.side, went.moments)
+                self._recall.evicted(one.side, went, self._log)
+                self._judgement.policy.departed(one.side, one.ages[early])
+                if self._archive:
+                    yield notes.left(one.side, went.numbers, self._slot, self._step, "evicted")
+            if gone.any():
+                rows.keep(~gone, self._log)
 
     def _check_fits(self) -> None:
         held = sum(side.cost for side in self._sides)
@@ -495,49 +376,11 @@ class WindowJoin(Kernel):
                 do='Give more memory or a shorter window, or a policy that chooses: policy="prob".',
             )
 
-    # -- what is known -----------------------------------------------------------------------------------------
-
-    def _waiting(self, side: int) -> Candidates:
-        rows = self._sides[side]
-        entries = np.arange(rows.first, rows.end)
-        names = self._shape.keys[side]
-        return self._candidates(
-            side,
-            rows.column("hashes"),
-            rows.column("moments"),
-            rows.column("numbers"),
-            lambda: self._intake.keys(side, rows.take(entries, names)),
-        )
-
-    def _candidates(
-        self, side: int, hashes: U64, moments: I64, numbers: I64, keys: Callable[[], pa.Array]
-    ) -> Candidates:
-        life = self._window.life(side, moments, numbers, self._clock)
-        age = self._window.span(side) - life
-        given = self._given[1 - side]
-
-        def partner() -> F64:
-            if given is not None:
-                return np.asarray(given(keys()), np.float64)
-            return self._estimates[1 - side].probability(hashes)
-
-        return Candidates(side, hashes, numbers, life, age, self._clock, partner, keys)
-
-    def _moments(self, times: I64) -> I64:
-        """What rows with these times are compared by; a row window goes by numbers alone."""
-        return self._window.moments(times) if self._window.timed else np.zeros(len(times), np.int64)
+    # -- the books -----------------------------------------------------------------------------------------
 
     def _described(self, side: int, rows: pa.RecordBatch) -> tuple[U64, I64]:
         """As a side keeps them."""
-        return self._intake.hashes(side, rows), self._moments(self._intake.event_times(side, rows))
-
-    def _hide(self, side: int, moments: I64, numbers: I64) -> None:
-        reach = self._window.reach(1 - side)
-        furthest = FAR if not self._window.timed else int(moments.max(initial=-FAR)) - reach.low
-        self._hidden[side] = max(self._hidden[side], min(furthest, FAR))
-
-    def _salt(self) -> int:
-        return (self._seed * 0x9E3779B97F4A7C15 + self._step * 0xD6E8FEB86659FD93 + 1) & 0x7FFFFFFFFFFFFFFF
+        return self._intake.hashes(side, rows), self._window.moments(self._intake.event_times(side, rows))
 
     def _begin(self, watermark: int | None) -> None:
         self._counts = dict.fromkeys((metric.name for metric in self.reports), 0.0)
@@ -546,7 +389,7 @@ class WindowJoin(Kernel):
         self._clock = self._clock._replace(watermark=max(known, default=None))
 
     def _held(self) -> float:
-        held = sum(side.nbytes for side in self._sides) + sum(one.memory() for one in self._estimates)
+        held = sum(side.nbytes for side in self._sides) + self._judgement.memory()
         return held + self._recall.nbytes
 
     def _note(self, beside: float = 0) -> None:
