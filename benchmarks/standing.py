@@ -1,8 +1,8 @@
 """Standing queries by every strategy, beside what people would use instead: range joins of each batch with the queries.
 
 The queries are *clustered*: 30 places that many of them look at, each with its own extent and its own range on the
-other side, which one event in ten falls into. However many there are, an event is answered by about ten of them: what
-grows is what is registered, not what is affected.
+other side, which one event in ten falls into. However many there are, an event is answered by some twelve to fifteen of
+them (by three of a hundred): what grows is what is registered, not what is affected.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def benchmarks(quick: bool) -> list[Benchmark]:
     held = 10_000 if quick else 100_000
     found = [_over(size, held, goal=20.0 if size == 1_000_000 else None) for size in sizes]
     many = 20_000 if quick else 1_000_000
+    found.append(_growth((1_000, many), held))
     mixed = Mixed(20_000 if quick else 200_000, held, 250)
     fixed = tuple(name for name in STRATEGIES if name not in ("dynamic", "naive"))
     found.append(
@@ -97,6 +98,26 @@ def _over(size: int, held: int, goal: float | None) -> Benchmark:
     )
 
 
+def _growth(sizes: tuple[int, int], held: int) -> Benchmark:
+    """What remains of the rate when so many more queries are registered that nobody is answered by."""
+    works = [Clustered(size, held) for size in sizes]
+    few, many = (f"{ours('ssi')}, {size:,} queries" for size in sizes)
+
+    @contextmanager
+    def setup(say: Say) -> Iterator[None]:
+        with works[0].setup(say), works[1].setup(say):
+            yield
+
+    return Benchmark(
+        "standing/growth",
+        f"the same groups and about the same answers of more queries; {held:,} rows kept, {PARTNERS} partners a row; "
+        "events a processor second",
+        lambda: [Contestant(few, works[0].steadily), Contestant(many, works[1].steadily)],
+        ratios=(Ratio(many, few, 0.75),),
+        setup=setup,
+    )
+
+
 @dataclass
 class Work:
     """Queries, rows that are kept, and events that arrive on the left."""
@@ -110,7 +131,9 @@ class Work:
         place = (rng.integers(0, self.places, self.queries) + 0.5) * DOMAIN / self.places
         far = rng.random(self.queries) < min(1.0, 200 / self.queries)
         most = DOMAIN / self.places / 2
-        reach = np.where(far, rng.uniform(most / 8, most, (2, self.queries)), rng.exponential(0.02, (2, self.queries)))
+        # The more there are, the nearer most of them end: as many of them as ever reach a partner.
+        near = np.minimum(rng.exponential(20_000 / self.queries, (2, self.queries)), most)
+        reach = np.where(far, rng.uniform(most / 8, most, (2, self.queries)), near)
         own = rng.uniform(0, DOMAIN, self.queries)
         return np.stack([own - 500, own + 500, place - reach[0], place + reach[1]], axis=1)
 
@@ -149,6 +172,17 @@ class Work:
         if turn.warming or events == 50:
             return [Sample(50, few)]
         return [Sample(events, self._timed(queries, router, events)[1])]
+
+    def steadily(self, turn: Turn) -> Sequence[Sample]:
+        """All events by SSI, a few times, in processor seconds: what else the machine does hardly matters."""
+        queries, router = self._set("ssi")
+        queries.prepare()
+        samples = []
+        for _ in range(1 if turn.warming else 5):
+            began = time.process_time()
+            pairs = self._answer(queries, router, slice(None))
+            samples.append(Sample(len(self._event_keys), time.process_time() - began, results=pairs))
+        return samples
 
     def _timed(self, queries: QuerySet, router: Router | None, events: int) -> tuple[int, float]:
         began = time.perf_counter()

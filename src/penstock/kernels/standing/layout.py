@@ -5,9 +5,9 @@ layout of their own. Its last region is that of the scattered queries, which bel
 
 Within a group all ranges across share a point, so one question settles what each of them is asked: does it begin at
 or before the nearest partner on the left of that point, or end at or after the nearest on the right? With ranges on
-both sides (a select-join) the group is a *packed tree* over (own range, range across): a node has the smallest
-beginnings and the largest ends below it. Without own ranges (a band join) it is two sequences, by beginning and by
-end, of which a prefix is the answer (003, §4.3.1).
+both sides (a select-join) the group is a chain of *packed trees* over (own range, range across), those that reach
+farthest first: a node has the smallest beginnings and the largest ends below it. Without own ranges (a band join) it
+is two sequences, by beginning and by end, of which a prefix is the answer (003, §4.3.1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.kernels.standing.search import F64, I32, I64
 #: Queries in a leaf, and children of a node.
 LEAF, FAN = 16, 8
 #: Queries of a group that reach farthest, and are looked at before all others.
-_FARTHEST = 64
+_FARTHEST = 8
 
 
 class Tree(NamedTuple):
@@ -90,8 +90,7 @@ def build(queries: I32, ranges: F64, group: I32, stabs: F64, own: bool) -> Layou
     if own:
         order, stretches = _ordered(region, starts, ranges, stabs)
         ordered = ranges[order]
-        boxes, skip, first, last, roots = _boxes(ordered, stretches, _boxes_needed(stretches))
-        roots = roots[np.searchsorted(stretches, starts)]
+        boxes, skip, first, last, roots = _boxes(ordered, stretches, starts, _boxes_needed(stretches))
         tree = Tree(ordered, queries[order], boxes, skip, first, last, roots, _extents(ordered, starts))
         return Layout(starts, stabs, tree, _NO_SEQUENCES)
     ups = np.lexsort((ranges[:, 2], region))
@@ -105,8 +104,9 @@ def _ordered(region: I64, starts: I64, ranges: F64, stabs: F64) -> tuple[I64, I6
 
     In a group the few that reach farthest from the stabbing point come first, then eight times as many that reach less
     far, and so on; within each such class they are in order of where own ranges begin. So however large a group is,
-    where the nearest partner is far only its first classes are looked into. The scattered region is in strips by where
-    own ranges begin, about as many as leaves in a strip, and in each in order of where they end.
+    where the nearest partner is far only its first class is looked into, and one box refused for all others. The
+    scattered region is in strips by where own ranges begin, about as many as leaves in a strip, and in each in order of
+    where they end.
     """
     grouped = region < len(stabs)
     stab = np.append(stabs, 0.0)[region]
@@ -124,8 +124,8 @@ def _ordered(region: I64, starts: I64, ranges: F64, stabs: F64) -> tuple[I64, I6
 
 
 def _boxes_needed(starts: I64) -> int:
-    # A node has at least two children and a leaf more than LEAF / 2 of the ranges below a node.
-    return int(2 * np.ceil(np.diff(starts) / LEAF).sum() + 2 * len(starts))
+    # A node has at least two children and a leaf more than LEAF / 2 of the ranges below a node; and one for the rest.
+    return int(2 * np.ceil(np.diff(starts) / LEAF).sum() + 3 * len(starts))
 
 
 @njit(cache=True)
@@ -140,37 +140,58 @@ def _extents(ranges: F64, starts: I64) -> F64:
 
 
 @njit(cache=True)
-def _boxes(ranges: F64, starts: I64, most: int) -> tuple[F64, I32, I32, I32, I32]:
+def _boxes(ranges: F64, stretches: I64, starts: I64, most: int) -> tuple[F64, I32, I32, I32, I32]:
+    """The boxes of all regions. From its second stretch on, each has a box of its own around it and the region's rest:
+    whoever does not reach that is done with the region.
+    """
     boxes = np.empty((most, 4))
     skip, first, last = np.zeros(most, np.int32), np.zeros(most, np.int32), np.zeros(most, np.int32)
     roots = np.zeros(starts.size, np.int32)
     # Parents that are not finished: their box, and where their ranges end.
     parents, ends = np.empty(64, np.int64), np.empty(64, np.int64)
-    used = 0
+    rests = np.empty(64, np.int64)
+    used, stretch = 0, 0
     for region in range(starts.size - 1):
         roots[region] = used
-        at, stop, depth = starts[region], starts[region + 1], 0
-        while at < stop or depth > 0:
-            if depth > 0 and at == ends[depth - 1]:
-                depth -= 1
-                _finish(parents[depth], used, boxes, skip)
-                continue
-            # The next box under the current parent: its share of the parent's ranges, in whole leaves.
-            size = stop - at
-            if depth > 0:
-                size = min(first[parents[depth - 1]], ends[depth - 1] - at)
-            box, used = used, used + 1
-            if size <= LEAF:
-                first[box], last[box], skip[box] = at, at + size, used
-                _around(ranges[at : at + size], boxes[box])
-                at += size
-            else:
-                leaves = (size + LEAF - 1) // LEAF
-                first[box] = (leaves + FAN - 1) // FAN * LEAF
-                parents[depth], ends[depth] = box, at + size
-                depth += 1
-        roots[region + 1] = used
+        at, open_rests = starts[region], 0
+        while at < starts[region + 1]:
+            if at > starts[region]:
+                rests[open_rests], used, open_rests = used, used + 1, open_rests + 1
+            used = _tree(ranges, at, stretches[stretch + 1], used, parents, ends, boxes, skip, first, last)
+            stretch += 1
+            at = stretches[stretch]
+        for rest in rests[:open_rests][::-1]:
+            _finish(rest, used, boxes, skip)
+    roots[starts.size - 1] = used
     return boxes[:used].copy(), skip[:used].copy(), first[:used].copy(), last[:used].copy(), roots
+
+
+@njit(cache=True)
+def _tree(
+    ranges: F64, at: int, stop: int, used: int, parents: I64, ends: I64, boxes: F64, skip: I32, first: I32, last: I32
+) -> int:
+    """Put boxes around a stretch of ranges; how many boxes are used then."""
+    depth = 0
+    while at < stop or depth > 0:
+        if depth > 0 and at == ends[depth - 1]:
+            depth -= 1
+            _finish(parents[depth], used, boxes, skip)
+            continue
+        # The next box under the current parent: its share of the parent's ranges, in whole leaves.
+        size = stop - at
+        if depth > 0:
+            size = min(first[parents[depth - 1]], ends[depth - 1] - at)
+        box, used = used, used + 1
+        if size <= LEAF:
+            first[box], last[box], skip[box] = at, at + size, used
+            _around(ranges[at : at + size], boxes[box])
+            at += size
+        else:
+            leaves = (size + LEAF - 1) // LEAF
+            first[box] = (leaves + FAN - 1) // FAN * LEAF
+            parents[depth], ends[depth] = box, at + size
+            depth += 1
+    return used
 
 
 @njit(cache=True)

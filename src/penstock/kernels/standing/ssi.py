@@ -22,7 +22,6 @@ from penstock.kernels.standing.search import (
     Flags,
     Place,
     Rows,
-    at_least,
     onward,
     reach_left,
     reach_right,
@@ -50,8 +49,13 @@ def _select(
     tree: Tree, starts: I64, stabs: F64, alive: Flags, rows: Rows, values: F64, out: I32, group: int, row: int
 ) -> tuple[int, int, int]:
     ranges, queries, boxes = tree.ranges, tree.queries, tree.boxes
+    # Stabbing points mostly ascend: the next one's neighbours are not far from the last one's.
+    nears, before = rows.begin.astype(np.int32), -np.inf
     runs = 0
     while group < stabs.size:
+        if stabs[group] < before:
+            nears[:] = rows.begin
+        before = stabs[group]
         size = starts[group + 1] - starts[group]
         root, end = tree.roots[group], tree.roots[group + 1]
         while row < rows.own.size and size > 0:
@@ -62,7 +66,8 @@ def _select(
                 row += 1
                 continue
             # The nearest partners on both sides; without one, a number that nothing reaches.
-            near = at_least(values, begin, stop, shift, stabs[group])
+            near = onward(values, nears[row], stop, shift, stabs[group])
+            nears[row] = near
             left = values[near - 1] + shift if near > begin else np.nan
             right = values[near] + shift if near < stop else np.nan
             box = root
@@ -72,11 +77,8 @@ def _select(
                     continue
                 if tree.skip[box] == box + 1:
                     for i in range(tree.first[box], tree.last[box]):
-                        if (
-                            ranges[i, 0] <= own <= ranges[i, 1]
-                            and (ranges[i, 2] <= left or ranges[i, 3] >= right)
-                            and alive[queries[i]]
-                        ):
+                        wanted = (ranges[i, 0] <= own) & (own <= ranges[i, 1])
+                        if wanted & ((ranges[i, 2] <= left) | (ranges[i, 3] >= right)) and alive[queries[i]]:
                             first = reach_left(values, begin, near, shift, ranges[i, 2])
                             last = reach_right(values, near, stop, shift, ranges[i, 3])
                             runs = write(out, runs, row, queries[i], first, last)
