@@ -32,6 +32,7 @@ def join_table(
     shed: str | None = None,
     max_lag: str | None = None,
     seed: int = 0,
+    inclusion: str | None = None,
     follow: bool = False,
     patience: int = 0,
     order_by: str | None = None,
@@ -60,6 +61,8 @@ def join_table(
             `shed`, with a reason, from where `ps.catch_up` joins them later. Off if not given: rows wait in the source.
         max_lag: how long a micro-batch may take before rows of it are shed, "10 seconds".
         seed: of the samples.
+        inclusion: a name for a column of the results: the probability with which their row was kept, with "samplew"
+            and "cluster". What is summed over live results, each divided by it, estimates the sum over all.
         follow: whether the table may change while the query runs: each micro-batch joins with the version that is the
             newest when it begins (of a Delta or Iceberg table: when the one before it ended), and no row with two.
         patience: for how many further micro-batches a row without partner waits for a version that has it; Delta and
@@ -84,6 +87,7 @@ def join_table(
         shed=shed,
         max_lag=max_lag,
         seed=seed,
+        inclusion=inclusion,
         follow=follow,
         patience=patience,
         order_by=order_by,

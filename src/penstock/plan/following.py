@@ -10,6 +10,7 @@ from typing import ClassVar
 from penstock.errors import BadOption
 from penstock.kernels.contract import Metric
 from penstock.kernels.mesh.following import FollowingJoin
+from penstock.kernels.mesh.front import GAIN
 from penstock.plan.join_table import JoinTablePlan, share
 from penstock.tables.keys import hash_range
 from penstock.tables.versions import Versions
@@ -20,10 +21,14 @@ class FollowingJoinPlan(JoinTablePlan):
     """Join of a stream with the newest version of a table, whichever that is when a micro-batch begins."""
 
     patience: int = 0
+    #: The version that the first micro-batch uses, where rows are parked.
+    first: str = ""
 
     reports: ClassVar[tuple[Metric, ...]] = FollowingJoin.reports
     #: A row that is joined again meets another version perhaps, but no row waits for pages of an old one.
-    loose: ClassVar[tuple[str, ...]] = ("table",)
+    loose: ClassVar[tuple[str, ...]] = ("table", "first")
+    #: Whether a row of the first micro-batch was parked or joined must not change when that is run again.
+    begun_with: ClassVar[tuple[str, ...]] = ("first",)
 
     @classmethod
     def of(cls, plan: JoinTablePlan, *, patience: int = 0) -> FollowingJoinPlan:
@@ -42,13 +47,14 @@ class FollowingJoinPlan(JoinTablePlan):
             )
         if patience < 0:
             raise BadOption(f"patience={patience} is no number of cycles.", do="Give 0 or more.")
-        if patience and not Versions(plan.table.path, plan.table.key).kept:
+        versions = Versions(plan.table.path, plan.table.key)
+        if patience and not versions.kept:
             raise BadOption(
                 f"patience needs versions that can be read again, and {plan.table.path} keeps none.",
                 why="A micro-batch that is run again after a crash must meet the version that it met before.",
                 do="Keep the table as a Delta or Iceberg table.",
             )
-        return cls.extended(plan, patience=patience)
+        return cls.extended(plan, patience=patience, first=versions.newest() if patience else "")
 
     @property
     def versions(self) -> Versions:
@@ -72,6 +78,8 @@ class FollowingJoinPlan(JoinTablePlan):
             source=self.versions,
             choose=partial(share, slot=slot, slots=self.slots, division=self.division),
             patience=self.patience,
+            first=self.first,
+            front=GAIN,
         )
 
     def identity(self) -> Mapping[str, str]:

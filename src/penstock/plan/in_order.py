@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.errors import BadOption, UnknownColumn
+from penstock.kernels.mesh.front import GAIN
 from penstock.kernels.mesh.in_order import SORT_SHARE, OrderedMeshJoin
 from penstock.plan.join_table import JoinTablePlan
 from penstock.tables.keys import hash_range
@@ -45,6 +46,7 @@ class OrderedJoinPlan(JoinTablePlan):
             how=self.how,
             budget=self.memory // self.slots,
             pages=self.pages(slot),
+            front=GAIN,
         )
 
     def explain(self) -> str:

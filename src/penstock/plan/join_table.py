@@ -13,6 +13,7 @@ import pyarrow as pa
 from penstock.errors import BadOption, MemoryTooSmall, PenstockError, PlanError
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metric
 from penstock.kernels.mesh.condition import Condition, Equal
+from penstock.kernels.mesh.front import GAIN, SHARE
 from penstock.kernels.mesh.meshjoin import How, MeshJoin, carried, least_budget, results_schema, rows_in
 from penstock.plan.base import Plan, Side
 from penstock.plan.faults import Faults
@@ -146,6 +147,7 @@ class JoinTablePlan(Plan):
             pages=self.pages(slot),
             pages_per_step=self.pages_per_step,
             counts_rows=self.division != "pages" or slot == 0,
+            front=GAIN,
         )
 
     def identity(self) -> Mapping[str, str]:
@@ -177,12 +179,20 @@ class JoinTablePlan(Plan):
                 f"  work     {self.slots} slots, divided by {_DIVISIONS[self.division]}",
                 f"  memory   {format_size(self.memory)} in all, {format_size(self.memory // self.slots)} a slot",
                 f"  window   about {shared:,} rows of {width} B share one pass over the table",
+                f"  front    {self._front_line()}",
                 *(
                     self.outlook.lines()
                     if self.outlook is not None
                     else [f"  expect   unknown; to know: {_tune(self.table)}"]
                 ),
             ]
+        )
+
+    def _front_line(self) -> str:
+        if not self.condition.by_key:
+            return "no cache for hot keys: this join is not by equal keys"
+        return (
+            f"up to 1/{SHARE} of it for rows with hot keys, when micro-batches take several passes and that saves some"
         )
 
     def expect(self, rows: float, arrival_rate: float) -> dict[str, float]:

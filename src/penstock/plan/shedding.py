@@ -9,11 +9,13 @@ from typing import ClassVar
 import pyarrow as pa
 
 from penstock.errors import BadOption, PenstockError
-from penstock.kernels.contract import Metric
+from penstock.kernels.contract import RESULTS, Metric
 from penstock.kernels.mesh.condition import Equal
+from penstock.kernels.mesh.front import GAIN
+from penstock.kernels.mesh.meshjoin import results_schema
 from penstock.kernels.mesh.shed.gate import Overload
 from penstock.kernels.mesh.shed.shedder import check_policy
-from penstock.kernels.mesh.shedding import REASON, SHED, SheddingJoin, shed_schema, with_counts
+from penstock.kernels.mesh.shedding import REASON, SHED, SheddingJoin, shed_schema, with_counts, with_inclusion
 from penstock.plan.join_table import JoinTablePlan
 from penstock.plan.units import format_duration, parse_duration
 from penstock.tables.keys import hash_range
@@ -24,13 +26,17 @@ class SheddingJoinPlan(JoinTablePlan):
     """Join of a stream with a table, of which rows that would wait longer than `max_lag` are shed into an archive."""
 
     overload: Overload = field(kw_only=True)
+    #: The column of the results with the probability that their row was kept, if there is to be one.
+    inclusion: str | None = field(kw_only=True, default=None)
 
     reports: ClassVar[tuple[Metric, ...]] = SheddingJoin.reports
     #: A second query over the same stream would shed other rows: both channels are written by one.
     together: ClassVar[tuple[str, ...]] = (SHED,)
 
     @classmethod
-    def of(cls, plan: JoinTablePlan, *, shed: str, max_lag: str | None, seed: int = 0) -> SheddingJoinPlan:
+    def of(
+        cls, plan: JoinTablePlan, *, shed: str, max_lag: str | None, seed: int = 0, inclusion: str | None = None
+    ) -> SheddingJoinPlan:
         """The same join with shedding, or why it cannot be."""
         policy = check_policy(shed).name
         if max_lag is None:
@@ -39,7 +45,7 @@ class SheddingJoinPlan(JoinTablePlan):
                 do='Give max_lag="10 seconds": how long a micro-batch may take before rows are shed.',
             )
         lag = parse_duration(max_lag, option="max_lag") / 1e6
-        for fault in _faults(plan, lag):
+        for fault in (*_faults(plan, lag), *_inclusion_faults(plan, policy, inclusion)):
             raise fault
         rate = None
         if plan.outlook is not None:
@@ -53,7 +59,7 @@ class SheddingJoinPlan(JoinTablePlan):
                 )
             waiting = plan.outlook.choice.window * (plan.row_bytes + plan.condition.row_bytes)
             rate = waiting / seconds
-        return cls.extended(plan, overload=Overload(policy, lag, seed, rate))
+        return cls.extended(plan, overload=Overload(policy, lag, seed, rate), inclusion=inclusion)
 
     @property
     def least_memory(self) -> int:
@@ -64,7 +70,9 @@ class SheddingJoinPlan(JoinTablePlan):
     @property
     def channels(self) -> Mapping[str, pa.Schema]:
         """Those of the join, and the rows that were shed."""
-        return {**super().channels, SHED: shed_schema(self.stream)}
+        stream = with_inclusion(self.stream, self.inclusion)
+        results = results_schema(stream, self.table, self.condition, self.how)
+        return {**super().channels, RESULTS: results, SHED: shed_schema(self.stream)}
 
     def make(self, slot: int) -> SheddingJoin:
         """The kernel of a slot."""
@@ -79,11 +87,14 @@ class SheddingJoinPlan(JoinTablePlan):
             overload=self.overload,
             pages=self.pages(slot),
             pages_per_step=self.pages_per_step,
+            front=GAIN,
+            inclusion=self.inclusion,
         )
 
     def identity(self) -> Mapping[str, str]:
         """As the exact join, and by which policy rows are shed; when, may change at a restart."""
-        return {**super().identity(), "shed": self.overload.policy}
+        asked = {"inclusion": self.inclusion} if self.inclusion is not None else {}
+        return {**super().identity(), "shed": self.overload.policy, **asked}
 
     def explain(self) -> str:
         """As the exact join, and when it sheds what."""
@@ -100,6 +111,23 @@ class SheddingJoinPlan(JoinTablePlan):
         if not self.overload.counts_matches and taken_in:
             shed *= live / taken_in  # each as many as the others
         return {"estimated_recall": live / (live + shed) if live + shed else 1.0}
+
+
+def _inclusion_faults(plan: JoinTablePlan, policy: str, name: str | None) -> list[PenstockError]:
+    faults: list[PenstockError] = []
+    if name is None:
+        return faults
+    if check_policy(policy).goal != "random-sample":
+        faults.append(
+            BadOption(
+                f'shed="{policy}" keeps no sample, so there is no probability for inclusion={name!r}.',
+                why="It keeps the rows that it prefers, and the others never.",
+                do='Give shed="samplew" or "cluster", or leave inclusion out.',
+            )
+        )
+    if name.lower() in (each.lower() for each in plan.channels[RESULTS].names):
+        faults.append(BadOption(f"The results have a column {name!r} already.", do="Give inclusion another name."))
+    return faults
 
 
 def _faults(plan: JoinTablePlan, lag: float) -> list[PenstockError]:

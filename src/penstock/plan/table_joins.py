@@ -27,6 +27,7 @@ def plan_join_table(
     shed: str | None = None,
     max_lag: str | None = None,
     seed: int = 0,
+    inclusion: str | None = None,
     follow: bool = False,
     patience: int = 0,
     order_by: str | None = None,
@@ -42,6 +43,12 @@ def plan_join_table(
             f"max_lag={max_lag!r} without shed.",
             why="A join that may not shed joins every row, however long they wait.",
             do='Say which rows to keep: shed="keepw", "samplew", "topw" or "cluster". Or leave max_lag out.',
+        )
+    if shed is None and inclusion is not None:
+        raise BadOption(
+            f"inclusion={inclusion!r} without shed.",
+            why="A join that may not shed keeps every row.",
+            do='Give shed="samplew" or "cluster" as well, or leave inclusion out.',
         )
     if patience and not follow:
         raise BadOption(
@@ -73,5 +80,5 @@ def plan_join_table(
     if follow:
         plan = FollowingJoinPlan.of(plan, patience=patience)
     if shed is not None:
-        plan = SheddingJoinPlan.of(plan, shed=shed, max_lag=max_lag, seed=seed)
+        plan = SheddingJoinPlan.of(plan, shed=shed, max_lag=max_lag, seed=seed, inclusion=inclusion)
     return plan

@@ -25,7 +25,7 @@ from penstock.tables import Table, table
 from penstock.testing import assert_same_rows
 from penstock.testing.conformance import Case, register, side_of
 from penstock.testing.strategies import cuts
-from tests.kernels.cases.mesh import HOWS, SCRATCH, joined_rows
+from tests.kernels.cases.mesh import HOWS, SCRATCH, heated, joined_rows
 
 TOP = (1 << 63) - 1
 NUMBERS = st.one_of(st.integers(-2, 4), st.sampled_from([-TOP - 1, TOP]))
@@ -180,13 +180,16 @@ register(
         "mesh join, beyond equality",
         MeshJoin,
         plans=shapes(),
-        make=lambda shape: MeshJoin(
-            schema_of(shape),
-            shape.table,
-            on=shape.condition,
-            how=shape.how,
-            budget=budget(shape),
-            pages_per_step=shape.pages_per_step,
+        make=lambda shape: heated(
+            MeshJoin(
+                schema_of(shape),
+                shape.table,
+                on=shape.condition,
+                how=shape.how,
+                budget=budget(shape),
+                pages_per_step=shape.pages_per_step,
+                front=0.0,
+            )
         ),
         inputs=arrivals,
         twin=twin,

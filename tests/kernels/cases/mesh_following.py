@@ -51,7 +51,7 @@ def budget(plan: FollowingPlan) -> int:
 
 
 def make(plan: FollowingPlan) -> FollowingJoin:
-    return FollowingJoin(
+    kernel = FollowingJoin(
         table_schema(plan.join.kind, mesh.NARROW),
         plan.join.table,
         on=Equal(tuple(key_names(plan.join.kind))),
@@ -60,7 +60,9 @@ def make(plan: FollowingPlan) -> FollowingJoin:
         source=Still(plan.join.table, kept=plan.patience > 0),
         choose=lambda table: table.pages,
         patience=plan.patience,
+        front=0.0 if plan.join.hot else None,
     )
+    return mesh.heated(kernel)
 
 
 def agree(plan: FollowingPlan, got: dict[str, pa.Table], want: dict[str, pa.Table]) -> None:

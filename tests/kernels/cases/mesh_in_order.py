@@ -13,14 +13,16 @@ def budget(plan: mesh.MeshPlan) -> int:
 
 
 def make(plan: mesh.MeshPlan) -> OrderedMeshJoin:
-    return OrderedMeshJoin(
+    kernel = OrderedMeshJoin(
         table_schema(plan.kind, mesh.WIDE),
         plan.table,
         on=key_names(plan.kind),
         order_by="v",
         how=plan.how,
         budget=budget(plan),
+        front=0.0 if plan.hot else None,
     )
+    return mesh.heated(kernel)
 
 
 register(

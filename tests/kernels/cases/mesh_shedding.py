@@ -39,7 +39,7 @@ def budget(plan: SheddingPlan) -> int:
 
 
 def make(plan: SheddingPlan) -> SheddingJoin:
-    return SheddingJoin(
+    kernel = SheddingJoin(
         table_schema(plan.join.kind, mesh.WIDE),
         plan.join.table,
         on=Equal(tuple(key_names(plan.join.kind))),
@@ -47,7 +47,9 @@ def make(plan: SheddingPlan) -> SheddingJoin:
         budget=budget(plan),
         overload=plan.overload,
         pages_per_step=plan.join.pages_per_step,
+        front=0.0 if plan.join.hot else None,
     )
+    return mesh.heated(kernel)
 
 
 def settled(plan: SheddingPlan, got: dict[str, pa.Table]) -> dict[str, pa.Table]:

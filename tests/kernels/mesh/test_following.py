@@ -118,3 +118,14 @@ def test_more_rows_than_there_is_room_for_give_up_the_same_ones_in_any_order():
         assert sorted(kept + gave_up) == list(range(100))
     assert lots[0] == lots[1]
     assert 30 < len(lots[0]) < 60
+
+
+def test_the_first_step_uses_the_version_it_is_told(tmp_path):
+    """So that it parks the same rows when it is run again, although there is a new version by then."""
+    shelf = Shelf(tmp_path)
+    shelf.put([1])
+    host = hosted(shelf, patience=2, first="1")
+    shelf.put([1, 9])
+    found, numbers = step(host, 1, 9)
+    assert (found, numbers["rows_parked"]) == ([(1, 1)], 1)
+    assert step(host)[0] == [(9, 2)]

@@ -47,9 +47,9 @@ class AsOf(Condition):
         return self.keys.on
 
     @property
-    def by_key(self) -> bool:
-        """Yes: validity only narrows it."""
-        return True
+    def equality(self) -> Equal:
+        """That of the keys: validity only narrows it."""
+        return self.keys
 
     def asks(self, table: Table) -> tuple[str, ...]:
         """Key and validity."""

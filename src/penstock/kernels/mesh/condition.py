@@ -81,9 +81,14 @@ class Condition(ABC):
         return self
 
     @property
+    def equality(self) -> Equal | None:
+        """That partners have the same key, if they must have, whatever else is asked of them."""
+        return None
+
+    @property
     def by_key(self) -> bool:
         """Whether partners have the same key, so that a prepared table can be divided by it."""
-        return False
+        return self.equality is not None
 
     @abstractmethod
     def faults(self, stream: pa.Schema, table: Table) -> list[PenstockError]:
@@ -143,9 +148,9 @@ class Equal(Condition):
         return replace(self, hashes=hashes)
 
     @property
-    def by_key(self) -> bool:
-        """Yes."""
-        return True
+    def equality(self) -> Equal:
+        """This."""
+        return self
 
     def organise(self, waiting: Waiting) -> Organised:
         """By hash."""

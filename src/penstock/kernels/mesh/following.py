@@ -83,7 +83,8 @@ class FollowingJoin(MeshJoin):
 
     Guarantees
         No row meets two versions: `test_every_row_is_joined_with_one_version`. Where the source keeps versions, which
-        one a step uses was stored by the step before, so a step that is run again uses the same.
+        one a step uses was stored by the step before, so a step that is run again uses the same; the first step uses
+        `first`, if that is given: `test_the_first_step_uses_the_version_it_is_told`.
         Equal to the exact join while the table does not change: `test_conformance`.
     State and cost
         As `MeshJoin`; parked rows take up to a quarter of the budget, one chunk for each step that parked some, and
@@ -108,8 +109,10 @@ class FollowingJoin(MeshJoin):
         choose: Callable[[Table], Sequence[Page]],
         how: How = "inner",
         patience: int = 0,
+        first: str = "",
+        front: float | None = None,
     ) -> None:
-        super().__init__(schema, table, on=on, budget=budget, how=how, pages=choose(table))
+        super().__init__(schema, table, on=on, budget=budget, how=how, pages=choose(table), front=front)
         self._planned = table
         self._source = source
         self._choose = choose
@@ -123,7 +126,7 @@ class FollowingJoin(MeshJoin):
         self._lot = _Lot(0.0)
         self._steps = 0
         #: The version that the last step used, the one that the next is to use if that is known, and the one at hand.
-        self._using, self._next, self._loaded = "", "", ""
+        self._using, self._next, self._loaded = "", first, ""
         self._parked_names: set[str] = set()
 
     # -- the contract ------------------------------------------------------------------------------------------
@@ -208,7 +211,7 @@ class FollowingJoin(MeshJoin):
         """Which version is in use, which comes next, and who waits."""
         groups = [[group.name, group.rows.num_rows, group.patience] for group in self._groups]
         said = {"using": self._using, "next": self._next, "steps": self._steps, "groups": groups}
-        return json.dumps(said).encode()
+        return json.dumps(said | {"front": self._front_head()}).encode()
 
     def restore(self, head: bytes, chunks: Mapping[str, pa.Buffer]) -> None:
         """Go on with the same version and the same rows waiting."""
@@ -224,6 +227,7 @@ class FollowingJoin(MeshJoin):
                 )
             self._groups.append(Group(name, rows, patience))
             self._parked_names.add(name)
+        self._restore_front(said.get("front"), chunks)
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of the last step."""

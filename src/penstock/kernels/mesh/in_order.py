@@ -41,8 +41,9 @@ class OrderedMeshJoin(MeshJoin):
         budget: int,
         how: How = "inner",
         pages: Sequence[Page] | None = None,
+        front: float | None = None,
     ) -> None:
-        super().__init__(schema, table, on=on, budget=budget, how=how, pages=pages)
+        super().__init__(schema, table, on=on, budget=budget, how=how, pages=pages, front=front)
         self._for_sorting = budget // SORT_SHARE
         self._use(table, self._pages, self._for_sorting)
         self._order_by = order_by

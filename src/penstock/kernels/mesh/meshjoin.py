@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from penstock.errors import MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Changes, Emission, Kernel, Metric
 from penstock.kernels.measure import fixed_width, measure, runs, widths
 from penstock.kernels.mesh.condition import FAILED, MET, Condition, Equal
+from penstock.kernels.mesh.front import Front
 from penstock.kernels.mesh.index import I64
 from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, gather_pieces
 from penstock.tables.base import Page, Table
@@ -32,6 +33,7 @@ _SLICE_ROWS = 65_536
 _WORTH_FETCHING = 64
 _FORMAT = 1
 _EQUAL = Equal(())
+_COUNTED_ELSEWHERE = {"rows_in": 0.0, "rows_without_key": 0.0, "rows_answered": 0.0}
 
 How = Literal["inner", "left", "semi", "anti"]
 
@@ -48,6 +50,9 @@ class MeshJoin(Kernel):
     (those that have none). What a row lacks is known when it has met every page. How many rows a packet has and how
     many pages a step scans may differ from step to step: this is AMESHJOIN, and MESHJOIN with fixed ones.
 
+    With `front` rows with hot keys are answered from a cache (`kernels.mesh.front`), where keys are to be equal; the
+    number is how many passes a step another choice of keys must save.
+
     Guarantees
         Equal to the join of all rows so far with the table once nothing is pending, however rows were cut into
         batches; NULL and NaN keys join nothing: `test_conformance`, with `naive.join`.
@@ -55,7 +60,7 @@ class MeshJoin(Kernel):
     State and cost
         The waiting rows with 8 bytes of index each, one page's hashes and one of its columns, one slice of
         results. One chunk for each packet that outlives its step. A cycle costs one pass over the key hashes and a
-        read of the matched rows.
+        read of the matched rows. With `front`, up to a quarter of the window's room for the cache, one more chunk.
     Source
         000 §3.1, Figure 4; packets that record where they began, §3.3, Figure 6.
     """
@@ -65,11 +70,13 @@ class MeshJoin(Kernel):
         Metric("rows_without_key", help="rows whose key is NULL or NaN; they join nothing"),
         Metric("rows_set_aside", help="rows too large for the window"),
         Metric("rows_out", help="results"),
+        Metric("rows_answered", help="rows with hot keys that the front cache answered, without window and pass"),
         Metric("rows_without_partner", help="of a left or anti join: rows that met every page and no partner"),
         Metric("rows_waiting", help="rows in the window after the step"),
         Metric("pages_read", help="pages scanned"),
         Metric("pages_skipped", help="of them, those known to have no partner without being read"),
         Metric("cycles", help="times the whole table was scanned", combine="max"),
+        Metric("memory_front", help="of the memory, bytes of the front cache after the step, over all slots"),
         Metric("memory", help="bytes held at the most, over all slots"),
         Metric("budget", help="bytes allowed, over all slots"),
     )
@@ -85,6 +92,7 @@ class MeshJoin(Kernel):
         pages: Sequence[Page] | None = None,
         pages_per_step: int | None = None,
         counts_rows: bool = True,
+        front: float | None = None,
     ) -> None:
         self._condition = on if isinstance(on, Condition) else Equal(tuple(on))
         self._how = how
@@ -95,6 +103,8 @@ class MeshJoin(Kernel):
         self.channels = {RESULTS: results_schema(schema, table, self._condition, how), SET_ASIDE: SET_ASIDE_SCHEMA}
         self.budget = budget
         self._fixed_width = fixed_width(self.channels[RESULTS])
+        kept = [*self._asks, *(name for name in self._carried if name not in self._asks and how in ("inner", "left"))]
+        self._front = Front.of(self._condition, kept, front)
         self._use(table, table.pages if pages is None else pages)
         #: Whether rows that meet no partner are told apart.
         self._tells_lonely = how in ("left", "anti")
@@ -135,6 +145,9 @@ class MeshJoin(Kernel):
         opened: list[pa.RecordBatch] = []
         opened_cost = 0.0
         overflowed = False
+        front = self._front
+        if front is not None:
+            front.begin(self._table.version, self._room)
         for rows in portions:
             able = self._condition.able(rows)
             waiting = rows
@@ -142,24 +155,34 @@ class MeshJoin(Kernel):
                 self._counts["rows_without_key"] += rows.num_rows - int(able.sum())
                 yield from self._alone(rows, ~able, opened_cost)
                 waiting = rows.filter(pa.array(able))
+            if front is not None and front.cache:
+                waiting = yield from self._answer(front, waiting, opened_cost)
             while waiting.num_rows:
-                fitting, waiting = self._split(waiting, self._room - self._window.nbytes - opened_cost)
+                fitting, waiting = self._split(waiting, self._free - self._window.nbytes - opened_cost)
                 if fitting.num_rows:
                     opened.append(fitting)
                     opened_cost += self._window.cost(fitting)
                     self._note(opened_cost)
                 if waiting.num_rows and not opened and not self._window:
+                    overflowed = True
+                    if front is not None and front.cache:
+                        front.clear()  # a row as wide as the window needs all of it
+                        continue
                     if self._counts_rows:
                         yield self._too_large(waiting.slice(0, 1))
-                    waiting, overflowed = waiting.slice(1), True
+                    waiting = waiting.slice(1)
                 elif waiting.num_rows:
                     self._close(opened, opened_cost)
                     opened, opened_cost, overflowed = [], 0.0, True
+                    if front is not None:
+                        front.watch((piece for packet in self._window.packets for piece in packet.pieces), _SLICE_BYTES)
                     yield from self._scan(len(self._pages))
         self._close(opened, opened_cost)
         # Which rows came before the overflow depends on their order; after it nothing may be left waiting, so that a
         # step that is run again emits the same bag.
         yield from self._scan(len(self._pages) if overflowed else self._due(opened_cost))
+        if front is not None and self._pages:
+            self._note(front.settle(self._room, self._reader, self._pages, self._slice_rows(self._pages[0])))
 
     def tick(self, now: int, watermark: int | None = None) -> Iterator[Emission]:
         """Scan until no row waits."""
@@ -172,7 +195,16 @@ class MeshJoin(Kernel):
 
     def memory(self) -> int:
         """Bytes held at the most since the last step began."""
-        return math.ceil(max(self._peak, self._window.nbytes))
+        return math.ceil(max(self._peak, self._held))
+
+    @property
+    def _held(self) -> float:
+        return self._window.nbytes + (self._front.nbytes if self._front is not None else 0.0)
+
+    @property
+    def _free(self) -> float:
+        """Room for waiting rows beside the front cache."""
+        return self._room - (self._front.nbytes if self._front is not None else 0.0)
 
     def changes(self) -> Changes:
         """Packets that outlived their step, and stored ones that have met every page."""
@@ -180,7 +212,10 @@ class MeshJoin(Kernel):
         new = {name: pack_rows(packet.pieces) for name, packet in alive.items() if name not in self._stored}
         flags = {self._flags_name(p): pa.py_buffer(p.flags.tobytes()) for p in alive.values() if len(p.flags)}
         new |= {name: blob for name, blob in flags.items() if name not in self._stored}
-        now = alive.keys() | flags.keys()
+        hot = self._front.chunk if self._front is not None else ""
+        if self._front is not None and hot and hot not in self._stored:
+            new[hot] = self._front.cache.to_chunk()
+        now = alive.keys() | flags.keys() | ({hot} if hot else set())
         gone = tuple(sorted(self._stored - now))
         self._stored = set(now)
         return Changes(new, gone)
@@ -199,6 +234,7 @@ class MeshJoin(Kernel):
                 "clock": self._clock,
                 "named": self._named,
                 "packets": [[p.name, p.rows, p.until] for p in self._window.packets],
+                "front": self._front_head(),
             }
         ).encode()
 
@@ -225,19 +261,72 @@ class MeshJoin(Kernel):
             self._window.admit(packet)
             self._arrived += rows
             self._stored.add(name)
+        self._restore_front(said.get("front"), chunks)
+
+    def _front_head(self) -> Mapping[str, object] | None:
+        return self._front.head() if self._front is not None else None
+
+    def _restore_front(self, said: Mapping[str, object] | None, chunks: Mapping[str, pa.Buffer]) -> None:
+        if said is not None and said["chunk"]:
+            self._stored.add(str(said["chunk"]))
+        if self._front is not None:
+            self._front.restore(said, chunks)
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of the last step."""
         cycles = self._clock // len(self._pages) if self._pages else 0
-        counts = self._counts if self._counts_rows else self._counts | {"rows_in": 0.0, "rows_without_key": 0.0}
+        counts = self._counts if self._counts_rows else self._counts | _COUNTED_ELSEWHERE
         return counts | {
             "rows_waiting": self._window.rows if self._counts_rows else 0,
             "cycles": cycles,
+            "memory_front": self._front.nbytes if self._front is not None else 0.0,
             "memory": self.memory(),
             "budget": self.budget,
         }
 
     # -- admission ---------------------------------------------------------------------------------------------
+
+    def _answer(self, front: Front, rows: pa.RecordBatch, beside: float) -> Generator[Emission, None, pa.RecordBatch]:
+        """Emit what the front cache knows of these rows; returns those that it knows nothing of."""
+        numbers = front.find(rows)
+        known = np.flatnonzero(numbers >= 0)
+        sizes = widths(rows, known)
+        fits = sizes + self._window.row_bytes <= self._room
+        if not fits.all():
+            # A row that is too large for the window is set aside, whatever its key.
+            numbers[known[~fits]] = -1
+            known, sizes = known[fits], sizes[fits]
+        partners = front.cache.rows
+        if partners is None or not len(known):
+            return rows
+        front.answered(numbers[known])
+        self._counts["rows_answered"] += len(known)
+        met = np.zeros(len(known), np.bool_)
+        for first, last in runs(front.cache.counts(numbers[known]).astype(np.float64), _SLICE_ROWS):
+            ours, theirs = front.cache.pairs(numbers[known[first:last]])
+            ours += first
+            for begin, end in runs(widths(partners, theirs) + sizes[ours], _SLICE_BYTES):
+                self._note(beside + _SLICE_BYTES)
+                place = ours[begin:end]
+                row, partner = rows.take(pa.array(known[place])), partners.take(pa.array(theirs[begin:end]))
+                if self._how in ("semi", "anti"):
+                    met[place[self._condition.holds(row.select(list(self._condition.on)), partner)]] = True
+                    continue
+                joined, same = self._paired(row, partner)
+                met[place[same]] = True
+                if joined.num_rows:
+                    yield Emission(RESULTS, joined)
+        if self._how == "semi":
+            yield from self._whole(rows.take(pa.array(known[met])))
+        if self._tells_lonely:
+            yield from self._unmatched(rows.take(pa.array(known)), ~met)
+        return rows.filter(pa.array(numbers < 0))
+
+    def _whole(self, rows: pa.RecordBatch) -> Iterator[Emission]:
+        """Rows of the stream as results."""
+        for begin, end in runs(widths(rows, np.arange(rows.num_rows)), _SLICE_BYTES):
+            self._counts["rows_out"] += end - begin
+            yield Emission(RESULTS, rows.slice(begin, end - begin))
 
     def _alone(self, rows: pa.RecordBatch, which: Mask, beside: float = 0) -> Iterator[Emission]:
         """Rows that have no partner, where such are results."""
@@ -278,12 +367,14 @@ class MeshJoin(Kernel):
         if not portions:
             return
         # Rows in one piece are gathered quickest, and where there is room for a second copy they are put together.
-        roomy = self._window.nbytes + 2 * taken <= self._room
+        roomy = self._window.nbytes + 2 * taken <= self._free
         pieces = gather_pieces(portions, sum(p.num_rows for p in portions) if roomy else PIECE_ROWS)
         packet = Packet(f"p{self._named:08d}", self._arrived, pieces, self._clock + max(len(self._pages), 1))
         self._named += 1
         self._arrived += packet.rows
         self._window.admit(packet)
+        if self._front is not None:
+            self._front.admitted(packet.rows, taken)
         self._note()
 
     def _due(self, admitted: float) -> int:
@@ -383,25 +474,31 @@ class MeshJoin(Kernel):
         return self._reader.take(page, rows).select(self._asks)
 
     def _emit(self, window_rows: I64, partners: pa.RecordBatch) -> Iterator[Emission]:
-        rows = self._window.take(window_rows)
-        columns = [*rows.columns, *(partners.column(name) for name in self._carried)]
-        joined = pa.RecordBatch.from_arrays(columns, schema=self.channels[RESULTS])
-        if self._asks:
-            same = self._condition.holds(rows.select(list(self._condition.on)), partners.select(self._asks))
-            if not same.all():
-                joined, window_rows = joined.filter(pa.array(same)), window_rows[same]
+        joined, same = self._paired(self._window.take(window_rows), partners)
         if self._tells_lonely:
-            self._window.flag(window_rows, MET)
-        self._counts["rows_out"] += joined.num_rows
+            self._window.flag(window_rows[same], MET)
         if joined.num_rows:
             yield Emission(RESULTS, joined)
 
+    def _paired(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> tuple[pa.RecordBatch, Mask]:
+        """Results of rows beside their candidates, and which of these belong together."""
+        columns = [*rows.columns, *(partners.column(name) for name in self._carried)]
+        joined = pa.RecordBatch.from_arrays(columns, schema=self.channels[RESULTS])
+        same = np.ones(joined.num_rows, np.bool_)
+        if self._asks:
+            same = self._condition.holds(rows.select(list(self._condition.on)), partners.select(self._asks))
+            if not same.all():
+                joined = joined.filter(pa.array(same))
+        self._counts["rows_out"] += joined.num_rows
+        return joined, same
+
     def _begin(self) -> None:
         self._counts = dict.fromkeys((metric.name for metric in self.reports), 0.0)
-        self._peak = self._window.nbytes
+        self._window.let_go()
+        self._peak = self._held
 
     def _note(self, beside: float = 0) -> None:
-        self._peak = max(self._peak, self._window.nbytes + beside)
+        self._peak = max(self._peak, self._held + beside)
 
     def _check(self, said: dict[str, object]) -> None:
         if said["format"] != _FORMAT:

@@ -14,7 +14,7 @@ from penstock.kernels.measure import widths
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.meshjoin import How, MeshJoin
 from penstock.kernels.mesh.shed.gate import Gate, Overload, ResultCounts
-from penstock.kernels.mesh.shed.policy import F64, U64
+from penstock.kernels.mesh.shed.policy import F64, U64, Cut
 from penstock.kernels.mesh.shed.sift import Sift
 from penstock.models.frequency import LEAST_BUDGET, Frequencies
 from penstock.tables.base import Page, Table
@@ -32,6 +32,11 @@ def shed_schema(stream: pa.Schema) -> pa.Schema:
     return stream.append(pa.field(REASON, pa.string()))
 
 
+def with_inclusion(stream: pa.Schema, name: str | None) -> pa.Schema:
+    """The stream's columns, then the probability with which a row was kept, if that is asked for."""
+    return stream if name is None else stream.append(pa.field(name, pa.float64(), nullable=False))
+
+
 def match_bytes(overload: Overload, budget: int) -> int:
     """Bytes of a slot's budget that counting partners takes."""
     return max(budget // _MATCH_SHARE, LEAST_BUDGET) if overload.counts_matches else 0
@@ -47,10 +52,14 @@ def with_counts(overload: Overload, exact: int) -> int:
 class SheddingJoin(MeshJoin):
     """MESHJOIN that takes in no more than it can serve within `max_lag`, and sheds the rest by a policy.
 
+    With `inclusion` the results have a column of that name after those of the stream: the probability with which their
+    row was kept, of a policy that keeps a sample.
+
     Guarantees
         Results and the join of the rows on channel `shed`, together, are the exact join, each once; which rows are shed
-        follows from what is stored and the bag of rows that came: `tests/kernels/mesh_shed/test_shedding.py`.
+        follows from what is stored and the bag of rows that came: `test_conformance`.
         Nothing is shed while steps are served in time: `test_conformance` runs it as an exact join.
+        Sums over the results, each divided by its inclusion, are unbiased: `test_live_results_are_a_sample`.
     State and cost
         As `MeshJoin`. While a step is taken in, its rows lie in a temporary file. Policies that prefer rows with many
         partners count these when rows must be shed for the first time: one pass over the table's keys, and an eighth of
@@ -76,10 +85,20 @@ class SheddingJoin(MeshJoin):
         how: How = "inner",
         pages: Sequence[Page] | None = None,
         pages_per_step: int | None = None,
+        front: float | None = None,
+        inclusion: str | None = None,
     ) -> None:
         aside = match_bytes(overload, budget)
+        self._inclusion = inclusion
         super().__init__(
-            schema, table, on=on, budget=budget - aside, how=how, pages=pages, pages_per_step=pages_per_step
+            with_inclusion(schema, inclusion),
+            table,
+            on=on,
+            budget=budget - aside,
+            how=how,
+            pages=pages,
+            pages_per_step=pages_per_step,
+            front=front,
         )
         self.budget = budget
         self.channels = {**self.channels, SHED: shed_schema(schema)}
@@ -101,7 +120,18 @@ class SheddingJoin(MeshJoin):
             gone = yield from self._shed(sift.shed())
             gate.close(sift.total - gone, self._room)
             self._counts["rows_in"] += sift.rows
-            yield from self._take_in(sift.kept())
+            yield from self._take_in(sift.kept() if self._inclusion is None else self._with_inclusion(sift))
+
+    def _with_inclusion(self, sift: Sift) -> Iterator[pa.RecordBatch]:
+        """The kept rows, each with the probability that it was."""
+        cut = None
+        if sift.line is not None:
+            # Bytes decided how many fit, not their number.
+            cut = Cut(*sift.line, sift.rows, sift.rows - int(self._counts["rows_shed"]), sized=True)
+        for rows, ranks in sift.ranked():
+            chance = None if cut is None or ranks is None else self._gate.policy.inclusion(ranks, cut)
+            column = pa.array(np.ones(rows.num_rows) if chance is None else chance)
+            yield pa.RecordBatch.from_arrays([*rows.columns, column], schema=self._schema)
 
     def _shed(self, portions: Iterable[pa.RecordBatch]) -> Generator[Emission, None, float]:
         """Emit rows with their reason; returns their bytes."""
@@ -116,7 +146,8 @@ class SheddingJoin(MeshJoin):
         return gone
 
     def _sizes(self, rows: pa.RecordBatch) -> F64:
-        return widths(rows, np.arange(rows.num_rows)) + self._window.row_bytes
+        more = 0.0 if self._inclusion is None else 8.125
+        return widths(rows, np.arange(rows.num_rows)) + self._window.row_bytes + more
 
     def memory(self) -> int:
         """As the exact join, and what partners are counted in."""

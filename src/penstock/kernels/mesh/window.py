@@ -103,6 +103,11 @@ class Window:
             self._organised, self._pieces, self.nbytes = None, [], 0.0
             self._flags = np.zeros(0, np.uint8)
 
+    def let_go(self) -> None:
+        """Hold no rows any more that have expired, for which the organisation may still have a place."""
+        if self.packets and self.packets[0].first > self._first:
+            self._organised, self._pieces = None, []
+
     def _weight(self, packet: Packet) -> float:
         return sum(self.cost(piece) for piece in packet.pieces)
 

@@ -183,7 +183,7 @@ OPERATORS: dict[str, Operator] = {
         {"stream": _TEXT, "table": _TEXT, "on": (str, list, dict), "memory": _SIZE},
         {
             "how": _TEXT, "slots": (int,), "division": _TEXT, "pages_per_step": (int,), "shed": _TEXT, "max_lag": _TEXT,
-            "seed": (int,), "follow": (bool,), "patience": (int,), "order_by": _TEXT,
+            "seed": (int,), "inclusion": _TEXT, "follow": (bool,), "patience": (int,), "order_by": _TEXT,
         },
     ),
     "join_streams": Operator(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.kernels.mesh.shed.policy import F64, U64
+from penstock.kernels.mesh.shed.policy import F64, U64, Scored
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -97,17 +97,28 @@ class Sift:
             self._ranks.write(ranks.tobytes())
         self._cut = _find_cut(self._rank_pieces, allowed)
 
+    @property
+    def line(self) -> tuple[float, int] | None:
+        """Score and draw of the best row that goes; None if all stay."""
+        return (
+            None if self._cut is None else (float(_scores(np.array([self._cut.score], np.uint64))[0]), self._cut.draw)
+        )
+
     def kept(self) -> Iterator[pa.RecordBatch]:
         """The rows that stay, in the order they came."""
+        return (rows for rows, _ in self._chosen(True))
+
+    def ranked(self) -> Iterator[tuple[pa.RecordBatch, Scored | None]]:
+        """The same, with what they were ranked by, if they were."""
         return self._chosen(True)
 
     def shed(self) -> Iterator[pa.RecordBatch]:
         """The rows that go."""
-        return self._chosen(False) if self._cut is not None else iter(())
+        return (rows for rows, _ in self._chosen(False)) if self._cut is not None else iter(())
 
-    def _chosen(self, stay: bool) -> Iterator[pa.RecordBatch]:
+    def _chosen(self, stay: bool) -> Iterator[tuple[pa.RecordBatch, Scored | None]]:
         if self._cut is None:
-            yield from self._pieces()
+            yield from ((piece, None) for piece in self._pieces())
             return
         ties = self._cut.ties
         for piece, ranks in zip(self._pieces(), self._rank_pieces(), strict=True):
@@ -117,9 +128,10 @@ class Sift:
             equal = np.flatnonzero((ranks["score"] == self._cut.score) & (ranks["draw"] == self._cut.draw))
             above[equal[:ties]] = True
             ties -= min(ties, len(equal))
-            found = piece.filter(pa.array(above if stay else ~above))
-            if found.num_rows:
-                yield found
+            chosen = above if stay else ~above
+            if chosen.any():
+                some = ranks[chosen]
+                yield piece.filter(pa.array(chosen)), Scored(_scores(some["score"]), some["draw"])
 
     def _pieces(self) -> Iterator[pa.RecordBatch]:
         if self._writer is not None:
@@ -137,6 +149,11 @@ def _ordered(scores: F64) -> U64:
     """Whole numbers in the order of the scores."""
     bits = (scores + 0.0).view(np.uint64)
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def _scores(ordered: U64) -> F64:
+    """The scores that `_ordered` made whole numbers of."""
+    return np.where(ordered & _SIGN, ordered & ~_SIGN, ~ordered).view(np.float64)
 
 
 def _find_cut(pieces: Callable[[], Iterator[Ranks]], allowed: float) -> Cut:
