@@ -19,6 +19,7 @@ from penstock.errors import (
     ViewDamaged,
     ViewInUse,
 )
+from penstock.kernels.views import pace
 from tests.spark.views.world import OPERATION, SCHEMAS, World, same
 
 pytestmark = pytest.mark.spark
@@ -85,7 +86,7 @@ def test_read_is_fresh_and_says_so(spark, tmp_path):
         ps.View(SQL, tables=two(world), at=tmp_path / "view", answer_within="1 min", spark=spark)
 
 
-def test_changes_that_come_as_a_stream(spark, tmp_path):
+def test_changes_that_come_as_a_stream(spark, tmp_path, monkeypatch):
     """A stream of changes, a table given as a DataFrame, and a planner that acts by itself when it must."""
     from penstock.spark.schema import spark_schema
 
@@ -102,7 +103,9 @@ def test_changes_that_come_as_a_stream(spark, tmp_path):
         view.take_in()
         world.take("customers")
         same(view.read().to_arrow(), world.judge(sql), {"finite": True})
-        view._opened.service._times.reading.append(120.0)  # nothing is left for refreshing, so all is done at once
+        # Nothing is left for refreshing, so all is done at once.
+        view._opened.service._times.reading.append(120.0)
+        monkeypatch.setattr(pace, "LEEWAY", 0.0)
         view.start(every="100 ms")
         world.change("customers")
         until = time.monotonic() + 120

@@ -70,6 +70,8 @@ def net_bag(changes: pa.Table, codes: I64, held: Callable[[pa.Table], I64]) -> N
     usable = codes < UPDATE
     reasons = np.where(codes == UPDATE, _UPDATE_NEEDS_KEY, _NO_OPERATION).astype(object)
     places = np.flatnonzero(usable)
+    if np.isin(codes[places], (INSERT, AFTER)).all():  # nothing leaves: nothing to look for
+        return _result(changes, [], places, ~usable, reasons)
     order, starts = _grouped(changes.take(places), changes.column_names)
     order = places[order]
     if not len(order):
@@ -103,8 +105,9 @@ def net_bag(changes: pa.Table, codes: I64, held: Callable[[pa.Table], I64]) -> N
 def net_keyed(changes: pa.Table, codes: I64, key: Sequence[str], held: Callable[[pa.Table], pa.Table]) -> Netted:
     """The changes of a table with a key.
 
-    `held(keys)` gives the rows that the table holds for some distinct keys. An insert of a key that is there, an update
-    or delete of one that is not, at that point of the order, is set aside; the old image of an update is not needed.
+    `held(keys)` gives the rows that the table holds for some distinct keys, with the columns that are wanted of rows
+    that leave. An insert of a key that is there, an update or delete of one that is not, at that point of the order, is
+    set aside; the old image of an update is not needed.
     """
     nulls = np.zeros(changes.num_rows, np.bool_)
     for name in key:
@@ -140,7 +143,7 @@ def net_keyed(changes: pa.Table, codes: I64, key: Sequence[str], held: Callable[
     stays = changed & (did[last] != DELETE)
     removed = old.take(np.flatnonzero(changed[there]))
     result = _result(changes, [], order[last[stays]], refused, reasons)
-    return Netted(removed.select(changes.column_names), result.added, result.aside)
+    return Netted(removed, result.added, result.aside)
 
 
 def _grouped(rows: pa.Table, names: Sequence[str]) -> tuple[I64, I64]:

@@ -8,6 +8,7 @@ have tables refreshed without end, for nothing, and readers wait for those refre
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from penstock.kernels.views.costs import Cost
@@ -25,18 +26,23 @@ def allowed(pending: Sequence[int], rates: Sequence[float], costs: Sequence[Cost
     >>> allowed([5, 100], [1.0, 1.0], [flat, steep], available=9.0)
     7.0
     """
-    # What a refresh under way takes is part of all that waits; what arrives during it waits once more.
     again = max(
-        (
-            cost(max(1, int(rate * cost(n))))
-            for cost, rate, n in zip(costs, rates, pending, strict=True)
-            if rate > 0 and n
-        ),
+        (_arriving(table, pending, rates, costs) for table, rate in enumerate(rates) if rate > 0 and pending[table]),
         default=0.0,
     )
     anew = sum(cost(1) for cost, rate in zip(costs, rates, strict=True) if rate > 0)
     floor = sum(cost(max(1, int(rate * anew))) for cost, rate in zip(costs, rates, strict=True) if rate > 0)
     return max(available - again, LEEWAY * floor)
+
+
+def _arriving(table: int, pending: Sequence[int], rates: Sequence[float], costs: Sequence[Cost]) -> float:
+    """What arrives while a table is refreshed costs a reader who came at its beginning: on top of all that waits."""
+    takes, more = costs[table](pending[table]), 0.0
+    for other, (cost, rate, waits) in enumerate(zip(costs, rates, pending, strict=True)):
+        new = max(1, int(rate * takes)) if rate > 0 else 0
+        # What a refresh under way takes is part of all that waits; its table begins anew.
+        more += cost(new) if other == table else cost(waits + new) - cost(waits)
+    return more
 
 
 def due(
@@ -51,7 +57,6 @@ def due(
     """
     if not any(pending):
         return None
-    soon = ahead + sum(cost(changes) for cost, changes in zip(costs, pending, strict=True))
-    later = tuple(n + int(rate * soon) if n or rate else 0 for n, rate in zip(pending, rates, strict=True))
+    later = tuple(n + math.ceil(rate * ahead) for n, rate in zip(pending, rates, strict=True))
     situation = Situation(later, costs, allowed(later, rates, costs, available), now)
     return None if within(situation.each(), situation.bound) else situation

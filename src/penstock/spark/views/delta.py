@@ -16,9 +16,10 @@ floating numbers, where subtracting is not exact.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import and_, mul
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,11 @@ class _Kept:
 
 
 class Deltas:
-    """Builds the queries of one view. Runs nothing."""
+    """Builds the queries of one view. Runs nothing.
+
+    Columns are built once, and the frame of a table is built again only when its files are others: each call into the
+    JVM is short, but a query of tables needs a thousand of them.
+    """
 
     def __init__(self, spark: SparkSession, query: Query, schemas: Mapping[str, pa.Schema]) -> None:
         self._spark = spark
@@ -108,7 +113,14 @@ class Deltas:
         self._types = {kept.number: self._argument_type(kept) for kept in self._kept}
         #: Aggregates that cannot be undone: a group may be lost.
         self._fragile = [kept for kept in self._kept if kept.is_extreme or (kept.is_sum and self._floating(kept))]
+        self._frames: dict[tuple[str, int], tuple[tuple[File, ...], DataFrame]] = {}
         self._state_types = {field.name: field.dataType for field in self._partials(self._nothing()).schema.fields}
+
+    def on(self, spark: SparkSession) -> Deltas:
+        """The same queries in another session."""
+        other = copy(self)
+        other._spark, other._frames = spark, {}
+        return other
 
     # -- queries -----------------------------------------------------------------------------------------------
 
@@ -129,8 +141,7 @@ class Deltas:
                 )
             frames[place] = self._changes(place, part)
             terms.append(self._joined(place, frames))
-        delta = self._partials(reduce(lambda a, b: a.unionByName(b), terms))
-        return self._merged(self._read_state(state), delta)
+        return self._merged(self._read_state(state), reduce(lambda a, b: a.unionByName(b), terms))
 
     def mended(self, marked: Sequence[File], tables: Mapping[str, TableVersion]) -> DataFrame:
         """The same groups, with the lost ones computed anew from their rows."""
@@ -178,9 +189,23 @@ class Deltas:
         """A table as far as the view is, and the changes `plus`."""
         name = self._query.sources[source].table
         version = tables[name]
-        base = self._named(source, self._files(version.base, self._schemas[name]), sign=None)
-        parts = [*version.parts, *([plus] if plus is not None else [])]
-        return base.unionByName(self._parts(source, parts)) if parts else base
+        parts = (*version.parts, *([plus] if plus is not None else []))
+
+        def make() -> DataFrame:
+            base = self._known("base", source, version.base, lambda: self._base(source, version.base))
+            return base.unionByName(self._parts(source, parts)) if parts else base
+
+        return make() if plus is not None else self._known("version", source, (*version.base, *parts), make)
+
+    def _known(self, kind: str, source: int, files: tuple[File, ...], make: Callable[[], DataFrame]) -> DataFrame:
+        """A frame over files: that of the last time, if they are the same."""
+        found = self._frames.get((kind, source))
+        if found is None or found[0] != files:
+            found = self._frames[kind, source] = files, make()
+        return found[1]
+
+    def _base(self, source: int, files: Sequence[File]) -> DataFrame:
+        return self._named(source, self._files(files, self._schemas[self._query.sources[source].table]), sign=None)
 
     def _changes(self, source: int, part: File) -> DataFrame:
         frame = self._parts(source, [part])
@@ -192,12 +217,22 @@ class Deltas:
 
     def _named(self, source: int, frame: DataFrame, sign: str | None) -> DataFrame:
         """The used columns under names of ours, the sign, and only rows that pass the conditions on this table."""
-        used = [_quoted(name).alias(_name(Column(source, name))) for name in self._query.used(source)]
+        used, conditions = self._own[source]
         signed = frame.select(*used, (fn.col(sign) if sign else fn.lit(1).cast("tinyint")).alias(f"w{source}"))
-        for condition in self._query.filters:
-            if sources_of(condition) <= {source}:
-                signed = signed.where(build(condition, _column))
+        for condition in conditions:
+            signed = signed.where(condition)
         return signed
+
+    @cached_property
+    def _own(self) -> list[tuple[list[SparkColumn], list[SparkColumn]]]:
+        """Of each source: the used columns, and the conditions on it alone."""
+        return [
+            (
+                [_quoted(name).alias(_name(Column(source, name))) for name in self._query.used(source)],
+                [build(one, _column) for one in self._query.filters if sources_of(one) <= {source}],
+            )
+            for source in range(len(self._query.sources))
+        ]
 
     def _joined(self, start: int, frames: Mapping[int, DataFrame]) -> DataFrame:
         """All sources joined, beginning with one; rows of keys, arguments and signs."""
@@ -209,16 +244,25 @@ class Deltas:
                 if s not in joined and any(self._connects(pair, joined, s) for pair in self._equalities)
             )
             pairs = [pair for pair in self._equalities if self._connects(pair, joined, source)]
-            condition = reduce(and_, (_column(left) == _column(right) for left, right in pairs))
+            condition = reduce(and_, (self._equal[pair] for pair in pairs))
             frame = frame.join(frames[source], condition, "inner")
             joined.add(source)
             for condition_ in self._query.filters:
                 if len(sources_of(condition_)) > 1 and source in sources_of(condition_) <= joined:
                     frame = frame.where(build(condition_, _column))
+        return frame.select(*self._outputs)
+
+    @cached_property
+    def _outputs(self) -> list[SparkColumn]:
+        """Of joined rows: keys, arguments, and the product of all signs."""
         keys = [build(key, _column).alias(name) for key, name in zip(self._query.keys, self._keys, strict=True)]
         values = [self._argument(kept).alias(f"x{kept.number}") for kept in self._kept]
-        sign = reduce(mul, (fn.col(f"w{source}") for source in sorted(frames)))
-        return frame.select(*keys, *values, sign.cast("bigint").alias(SIGN))
+        sign = reduce(mul, (fn.col(f"w{source}") for source in range(len(self._query.sources))))
+        return [*keys, *values, sign.cast("bigint").alias(SIGN)]
+
+    @cached_property
+    def _equal(self) -> dict[tuple[Column, Column], SparkColumn]:
+        return {pair: _column(pair[0]) == _column(pair[1]) for pair in self._equalities}
 
     @property
     def _equalities(self) -> tuple[tuple[Column, Column], ...]:
@@ -245,50 +289,64 @@ class Deltas:
     # -- groups ------------------------------------------------------------------------------------------------
 
     def _partials(self, rows: DataFrame) -> DataFrame:
-        """What joined rows add to each group."""
-        sign = fn.col(SIGN)
-        linear = [kept for kept in self._kept if kept not in self._fragile]
+        """The groups of joined rows."""
+        return self._rowwise(rows).groupBy(*self._keys).agg(*self._totals)
+
+    def _rowwise(self, rows: DataFrame) -> DataFrame:
+        """What each joined row adds to its group, in the columns of a group."""
+        if not self._fragile:
+            return rows.select(*self._keys, fn.col(SIGN).alias(ROWS), *self._linear)
         # Equal values that enter and leave cancel each other first, so that of a value that is left more entered than
         # left, or the other way round.
         values = [f"x{kept.number}" for kept in self._fragile]
-        sums = [fn.sum(sign).alias(SIGN)]
-        for kept in linear:
-            value = fn.col(f"x{kept.number}")
-            sums.append(fn.sum(fn.when(value.isNotNull(), sign).otherwise(0)).alias(kept.count))
-            if kept.is_sum:
-                signed = fn.when(sign > 0, value).otherwise(-value)
-                sums.append(fn.sum(signed).cast(self._sum_type(kept)).alias(kept.total))
-        totals = [fn.coalesce(fn.sum(sign), fn.lit(0)).alias(ROWS)]
-        for kept in linear:
-            totals.append(fn.coalesce(fn.sum(kept.count), fn.lit(0)).alias(kept.count))
-            if kept.is_sum:
-                totals.append(fn.sum(kept.total).cast(self._sum_type(kept)).alias(kept.total))
+        return rows.groupBy(*self._keys, *values).agg(*self._netted).select(*self._keys, *self._of_netted)
+
+    @cached_property
+    def _linear(self) -> list[SparkColumn]:
+        """What a joined row adds to aggregates that can be undone."""
+        sign, found = fn.col(SIGN), []
+        for kept in self._kept:
+            if kept not in self._fragile:
+                value = fn.col(f"x{kept.number}")
+                found.append(self._counted(kept).alias(kept.count))
+                if kept.is_sum:
+                    found.append(fn.when(sign > 0, value).otherwise(-value).alias(kept.total))
+        return found
+
+    @cached_property
+    def _linear_names(self) -> list[str]:
+        linear = [kept for kept in self._kept if kept not in self._fragile]
+        return [name for kept in linear for name in (kept.count, *([kept.total] if kept.is_sum else []))]
+
+    @cached_property
+    def _netted(self) -> list[SparkColumn]:
+        sums = zip(self._linear, self._linear_names, strict=True)
+        return [fn.sum(SIGN).alias(SIGN), *(fn.sum(added).alias(name) for added, name in sums)]
+
+    @cached_property
+    def _of_netted(self) -> list[SparkColumn]:
+        """What values that are left add to a group."""
+        sign = fn.col(SIGN)
+        found = [sign.alias(ROWS), *(fn.col(name) for name in self._linear_names)]
         for kept in self._fragile:
             value = fn.col(f"x{kept.number}")
-            counted = fn.sum(fn.when(value.isNotNull(), sign).otherwise(0))
-            totals.append(fn.coalesce(counted, fn.lit(0)).alias(kept.count))
+            found.append(self._counted(kept).alias(kept.count))
             if kept.is_extreme:
-                totals.append(kept.best(fn.when(sign > 0, value)).alias(kept.total))
-                totals.append(kept.best(fn.when(sign < 0, value)).alias(kept.left))
+                found.append(fn.when(sign > 0, value).alias(kept.total))
+                found.append(fn.when(sign < 0, value).alias(kept.left))
             else:
                 # Where nothing is left of a value, not even infinity may remain of it.
-                totals.append(fn.sum(fn.when(sign != 0, value * sign)).alias(kept.total))
-                totals.append(fn.max((sign < 0) & value.isNotNull()).alias(kept.left))
-        if not self._fragile:
-            return rows.groupBy(*self._keys).agg(totals[0], *sums[1:])
-        return rows.groupBy(*self._keys, *values).agg(*sums).groupBy(*self._keys).agg(*totals)
+                found.append(fn.when(sign != 0, value * sign).alias(kept.total))
+                found.append(((sign < 0) & value.isNotNull()).alias(kept.left))
+        return found
 
-    def _sum_type(self, kept: _Kept) -> Any:
-        type_ = self._types[kept.number]
-        if isinstance(type_, DecimalType):
-            return DecimalType(min(38, type_.precision + 10), type_.scale)
-        return DoubleType() if isinstance(type_, (FloatType, DoubleType)) else LongType()
+    @staticmethod
+    def _counted(kept: _Kept) -> SparkColumn:
+        return fn.when(fn.col(f"x{kept.number}").isNotNull(), fn.col(SIGN)).otherwise(0)
 
-    def _merged(self, state: DataFrame, delta: DataFrame) -> DataFrame:
-        """Groups as they were and what is added to them."""
-        old = state
-        for kept in self._fragile:
-            old = old.withColumn(kept.left, fn.lit(None).cast(self._state_types[kept.left]))
+    @cached_property
+    def _totals(self) -> list[SparkColumn]:
+        """Of rows that add to a group, and of the group itself."""
         totals = [fn.coalesce(fn.sum(ROWS), fn.lit(0)).alias(ROWS)]
         for kept in self._kept:
             totals.append(fn.coalesce(fn.sum(kept.count), fn.lit(0)).alias(kept.count))
@@ -299,13 +357,32 @@ class Deltas:
                 totals.append(kept.best(fn.col(kept.left)).alias(kept.left))
             elif kept in self._fragile:
                 totals.append(fn.max(kept.left).alias(kept.left))
-        merged = old.unionByName(delta).groupBy(*self._keys).agg(*totals)
-        if self._fragile:
-            lost = reduce(
-                lambda a, b: a | b, (fn.coalesce(self._is_lost(kept), fn.lit(False)) for kept in self._fragile)
-            )
-            merged = merged.withColumn(LOST, lost)
-        return self._finished(merged)
+        return totals
+
+    def _sum_type(self, kept: _Kept) -> Any:
+        type_ = self._types[kept.number]
+        if isinstance(type_, DecimalType):
+            return DecimalType(min(38, type_.precision + 10), type_.scale)
+        return DoubleType() if isinstance(type_, (FloatType, DoubleType)) else LongType()
+
+    def _merged(self, state: DataFrame, rows: DataFrame) -> DataFrame:
+        """Groups as they were and what joined rows add to them, in one grouping."""
+        old = state.select("*", *self._nothing_left)
+        new = self._rowwise(rows).select(*self._as_stored)
+        merged = old.unionByName(new).groupBy(*self._keys).agg(*self._totals)
+        return self._finished(merged.withColumn(LOST, self._any_lost) if self._fragile else merged)
+
+    @cached_property
+    def _nothing_left(self) -> list[SparkColumn]:
+        return [fn.lit(None).cast(self._state_types[kept.left]).alias(kept.left) for kept in self._fragile]
+
+    @cached_property
+    def _as_stored(self) -> list[SparkColumn]:
+        return [fn.col(name).cast(type_).alias(name) for name, type_ in self._state_types.items()]
+
+    @cached_property
+    def _any_lost(self) -> SparkColumn:
+        return reduce(lambda a, b: a | b, (fn.coalesce(self._is_lost(kept), fn.lit(False)) for kept in self._fragile))
 
     def _is_lost(self, kept: _Kept) -> SparkColumn:
         some = fn.col(kept.count) > 0

@@ -85,6 +85,10 @@ def _candidates(version: TableVersion, wanted: pa.Table, schema: pa.Schema) -> t
         fits = ds.field(name).isin(values)
         if values.null_count:
             fits = fits | ds.field(name).is_null()
+        elif pa.types.is_integer(values.type):
+            # Statistics of row groups are compared with a range, not with each of many values.
+            low, high = pc.min_max(values).values()
+            fits = (ds.field(name) >= low) & (ds.field(name) <= high) & fits
         condition = fits if condition is None else condition & fits
     parts, signs = [schema.empty_table()], [np.zeros(0, np.int64)]
     for rows, sign in _scan(version.base, schema, condition, signed=False):

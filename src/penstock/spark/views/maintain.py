@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +18,15 @@ import pyarrow.parquet as pq
 from penstock.errors import KernelFault, PenstockError
 from penstock.kernels.views.net import Netted, net_bag, net_keyed, operations
 from penstock.plan.view import Changing, ViewPlan
-from penstock.spark.views.delta import LOST, ROWS, SIGN, Deltas
+from penstock.spark.views.delta import BROADCAST, LOST, ROWS, SIGN, Deltas
 from penstock.spark.views.logs import Log, Waiting, in_chunks
-from penstock.spark.views.lookup import first_rows, held_counts, held_rows, netted_parts
+from penstock.spark.views.lookup import first_rows, held_counts, held_rows
+from penstock.spark.views.quick import is_quick, quick_session
 from penstock.spark.views.store import File, Manifest, Store, TableVersion
+from penstock.spark.views.tidy import replacement, untidy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-#: Parts of a table beyond which they are put together.
-MOST_PARTS = 16
-#: The share of a table's rows that its parts may reach before the table is written anew, and the least of it.
-REWRITE_SHARE, REWRITE_ROWS = 0.25, 200_000
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,10 @@ class Maintainer:
         self._store = store
         self._specs = tables
         self._logs = logs
-        self._deltas = Deltas(spark, plan.query, {name: spec.schema for name, spec in plan.tables.items()})
+        #: Columns that are kept of each table: a row with a key is known by it, and the view needs no others of it.
+        self._kept = {name: _kept(plan, name) for name in plan.tables}
+        self._deltas = Deltas(spark, plan.query, self._kept)
+        self._quick = self._deltas.on(quick_session(spark))
         self.manifest: Manifest
 
     def open(self, last: Manifest | None, base: Mapping[str, Sequence[Path]]) -> None:
@@ -76,22 +78,22 @@ class Maintainer:
 
     def tried(self, table: str, sizes: Sequence[int]) -> list[tuple[int, float]]:
         """How long a refresh with so many changes takes: done with rows of the table itself, and thrown away."""
-        now, schema = self.manifest, self._plan.tables[table].schema
+        now, schema = self.manifest, self._kept[table]
         rows = first_rows(now.tables[table], schema, max(sizes))
+        if not rows.num_rows:
+            return [(1, 0.0)]
         found = []
         # The first run of a query is slow for once: it is done and not counted.
-        for size in (sizes[0], *sizes):
+        for size in (sizes[0], *sorted({min(size, rows.num_rows) for size in sizes})):
             began = time.monotonic()
             some = rows.slice(0, size)
-            if some.num_rows == 0:
-                return [(1, 0.0)]
             keys = self._specs[table].keys
             if keys:
                 held_rows(now.tables[table], some.select(keys), schema)
             else:
                 held_counts(now.tables[table], some)
             part = self._store.write_part(table, signed(Netted(some.slice(0, 0), some, some)), now.version + 1)
-            state = self._write(self._deltas.refreshed(now.state, now.tables, table, part), now.version + 1)
+            state = self._write(self._delta(now, table, part), now.version + 1)
             found.append((some.num_rows, time.monotonic() - began))
             Path(part.path).unlink()
             for folder in {Path(file.path).parent for file in state}:
@@ -101,9 +103,7 @@ class Maintainer:
     def advance(self, table: str, entries: Sequence[Waiting] | None = None) -> list[Refreshed]:
         """Bring waiting changes of a table into the view; all, or those given. Each step is a version."""
         chunks = in_chunks(self.waiting(table) if entries is None else entries)
-        done = [self._step(table, chunk) for chunk in chunks]
-        self._tidy(table)
-        return done
+        return [self._step(table, chunk) for chunk in chunks]
 
     def answer(self, manifest: Manifest) -> DataFrame:
         """The rows of a version."""
@@ -118,17 +118,22 @@ class Maintainer:
         net = self._net(table, self._logs[table].read(entries))
         if net.aside.num_rows:
             self._store.write_aside(table, net.aside, version)
-        part, state, mended = None, now.state, False
+        files: tuple[File, ...] = ()
+        state, mended = now.state, False
         if net.added.num_rows or net.removed.num_rows:
             part = self._store.write_part(table, signed(net), version)
             state, mended = self._refreshed(now, table, part, version)
+            files = (part,)
+        # Rows that only entered are rows like those before the first change.
+        grown = not net.removed.num_rows
         there = set(self._logs[table].names())
         # Names of files that are gone cannot come up for reading again, and need not be remembered.
         names = (*(name for name in before.taken if name in there), *(entry.name for entry in entries))
         changes = sum(entry.changes for entry in entries)
         after = replace(
             before,
-            parts=self._gathered(table, (*before.parts, *([part] if part else [])), version),
+            base=before.base + files * grown,
+            parts=before.parts + files * (not grown),
             taken=names,
             changes=before.changes + changes,
             aside=before.aside + net.aside.num_rows,
@@ -140,15 +145,14 @@ class Maintainer:
 
     def _net(self, table: str, changes: pa.Table) -> Netted:
         spec, version = self._specs[table], self.manifest.tables[table]
-        schema = self._plan.tables[table].schema
         codes = operations(changes[spec.operation])
-        rows = changes.select(schema.names)
+        rows = changes.select(self._plan.tables[table].schema.names)
         if spec.keys:
-            return net_keyed(rows, codes, spec.keys, lambda keys: held_rows(version, keys, schema))
+            return net_keyed(rows, codes, spec.keys, lambda keys: held_rows(version, keys, self._kept[table]))
         return net_bag(rows, codes, lambda wanted: held_counts(version, wanted))
 
     def _refreshed(self, now: Manifest, table: str, part: File, version: int) -> tuple[tuple[File, ...], bool]:
-        state = self._write(self._deltas.refreshed(now.state, now.tables, table, part), version)
+        state = self._write(self._delta(now, table, part), version)
         if any(_statistic(file, ROWS, "min", 0) < 0 for file in state):
             raise KernelFault(
                 f"A group of the view would have less than no rows after version {version}.",
@@ -160,6 +164,10 @@ class Maintainer:
         table_now = now.tables[table]
         tables = {**now.tables, table: replace(table_now, parts=(*table_now.parts, part))}
         return self._write(self._deltas.mended(state, tables), version), True
+
+    def _delta(self, now: Manifest, table: str, part: File) -> DataFrame:
+        deltas = self._quick if is_quick(now, table, part, BROADCAST) else self._deltas
+        return deltas.refreshed(now.state, now.tables, table, part)
 
     def _write(self, frame: DataFrame, version: int) -> tuple[File, ...]:
         folder = self._store.new_state(version)
@@ -178,31 +186,51 @@ class Maintainer:
 
     # -- keeping tables quick to read ----------------------------------------------------------------------------
 
-    def _gathered(self, table: str, parts: tuple[File, ...], version: int) -> tuple[File, ...]:
-        if len(parts) <= MOST_PARTS:
-            return parts
-        rows = netted_parts(parts, self._plan.tables[table].schema)
-        return (self._store.write_part(table, rows, version),) if rows.num_rows else ()
+    def untidy(self) -> list[str]:
+        """Tables that have become slow to read."""
+        return [name for name in self._logs if untidy(self.manifest.tables[name])]
 
-    def _tidy(self, table: str) -> None:
-        """Write a table anew when much of it has changed, as a version of its own."""
-        now, version = self.manifest, self.manifest.tables[table]
-        part_rows = sum(file.rows for file in version.parts)
-        if part_rows <= max(REWRITE_ROWS, REWRITE_SHARE * sum(file.rows for file in version.base)):
-            return
-        folder = self._store.place / "tables" / f".rewrite-{now.version + 1}"
-        shutil.rmtree(folder, ignore_errors=True)
-        self._deltas.consolidated(table, version).write.parquet(str(folder))
-        base = self._store.adopt(table, folder, now.version + 1)
-        after = replace(version, base=base, parts=())
-        self.manifest = now.advanced(table, after, now.state, now.fresh.get(table, now.time))
-        self._store.commit(self.manifest)
+    def tidy(self, table: str, guard: AbstractContextManager[Any]) -> float:
+        """Make a table quick to read again, as a version of its own; the seconds that it took.
+
+        Runs beside refreshes, from any thread: `guard`, which they hold, is held for a moment at the beginning and at
+        the end. Refreshes only add files, and those that they add meanwhile stay.
+        """
+        began = time.monotonic()
+        with guard:
+            before = self.manifest
+            self._store.hold(before.version)
+        try:
+            with self._store.scratch() as folder:
+                consolidated = partial(self._deltas.consolidated, table)
+                found = replacement(before.tables[table], self._kept[table], consolidated, folder)
+                with guard:
+                    now, version = self.manifest, self.manifest.tables[table]
+                    base, parts = (self._store.adopt(table, new, now.version + 1) for new in (found.base, found.parts))
+                    after = replace(
+                        version,
+                        base=(*(file for file in version.base if file not in found.gone), *base),
+                        parts=(*(file for file in version.parts if file not in found.gone), *parts),
+                    )
+                    self.manifest = now.advanced(table, after, now.state, now.fresh.get(table, now.time))
+                    self._store.commit(self.manifest)
+        finally:
+            self._store.release(before.version)
+        return time.monotonic() - began
+
+
+def _kept(plan: ViewPlan, table: str) -> pa.Schema:
+    """Of a table with a key, the key and what the view uses; of others, everything, since rows are known by it."""
+    schema, keys = plan.tables[table].schema, plan.tables[table].key
+    sources = [number for number, source in enumerate(plan.query.sources) if source.table == table]
+    used = {*keys, *(name for number in sources for name in plan.query.used(number))}
+    return pa.schema([field for field in schema if field.name in used]) if keys else schema
 
 
 def signed(net: Netted) -> pa.Table:
     """Rows that leave and enter, with their signs."""
     signs = np.repeat(np.array([-1, 1], np.int8), [net.removed.num_rows, net.added.num_rows])
-    rows = pa.concat_tables([net.removed.cast(net.added.schema), net.added])
+    rows = pa.concat_tables([net.removed, net.added.select(net.removed.column_names).cast(net.removed.schema)])
     return rows.append_column(SIGN, pa.array(signs, pa.int8()))
 
 

@@ -112,9 +112,10 @@ def open_view(
         files = {name: paths for name, (_, paths) in bases.items()} if last is None else {}
         for name, paths in files.items():
             if paths is None:  # rows that Spark has, and we do not
-                folder = store.place / "tables" / f".base-{folder_name(name)}"
-                specs[name].base.write.mode("overwrite").parquet(str(folder))
-                files[name] = [Path(file.path) for file in store.adopt(name, folder, 0)]
+                with store.scratch() as folder:
+                    specs[name].base.write.parquet(str(folder))
+                    adopted = store.adopt(name, sorted(folder.glob("*.parquet")), 0)
+                files[name] = [Path(file.path) for file in adopted]
         maintainer.open(last, {name: paths for name, paths in files.items() if paths is not None})
         service = Service(plan, store, maintainer)
         service.check_promise()

@@ -67,7 +67,7 @@ class Service:
         self._maintainer = maintainer
         self._tables = plan.changing()
         self._times = Times.load_from(store.place / "times.json", self._tables)
-        self._planner = _planner(plan)
+        self._planner = planner_of(plan)
         # Rates are watched for every planner, since the next look is a moment away for all of them.
         self._rates = Online(memory=_MEMORY)
         # What waits when the view is opened came at times that nobody knows: it is no part of any rate.
@@ -78,6 +78,7 @@ class Service:
         self._readers = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._tidier: threading.Thread | None = None
         self._fault: BaseException | None = None
 
     # -- opening and closing -------------------------------------------------------------------------------------
@@ -110,9 +111,10 @@ class Service:
     def stop(self) -> None:
         """Finish the refresh under way, and stop watching. Raises what stopped the watching before, if anything."""
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        for thread in (self._thread, self._tidier):
+            if thread is not None:
+                thread.join()
+        self._thread = self._tidier = None
         self._times.save(self._store.place / "times.json")
         fault, self._fault = self._fault, None
         if fault is not None:
@@ -163,9 +165,23 @@ class Service:
             taken = set(self._maintainer.manifest.tables[table].taken)
             left = [entry for entry in entries if entry.name not in taken]  # a reader may have been faster
             done = self._maintainer.advance(table, left) if left else []
-        for one in done:
-            self._times.refreshed(table, one.changes, one.seconds)
+            for one in done:
+                self._times.refreshed(table, one.changes, one.seconds)
+            untidy = self._maintainer.untidy() if done else []
+            if untidy and (self._tidier is None or not self._tidier.is_alive()):
+                self._tidier = threading.Thread(target=self._tidy, args=(untidy,), name="penstock-view-tidy")
+                self._tidier.start()
         return done
+
+    def _tidy(self, tables: list[str]) -> None:
+        """Make tables quick to read again, while refreshes and readers go on."""
+        try:
+            for table in tables:
+                seconds = self._maintainer.tidy(table, self._lock)
+                with self._lock:
+                    self._times.tidied(table, seconds)
+        except BaseException as fault:
+            self._fault = fault
 
     def _look(self) -> dict[str, list[Waiting]]:
         """What waits; tells the planner what is new."""
@@ -296,7 +312,8 @@ class Service:
         return True, f"Answers within {promised}: refreshing needs {load:.0%} of the time."
 
 
-def _planner(plan: ViewPlan) -> Planner:
+def planner_of(plan: ViewPlan) -> Planner:
+    """The planner that a plan names."""
     if plan.planner == "simulate":
         return Simulate(plan.reads_every, steps=200)
     return Naive() if plan.planner == "naive" else Online(memory=_MEMORY, marginal=True)

@@ -5,6 +5,7 @@
     view.json                     what the view is; another one is refused here
     manifest/00000000000000000012.json   a version: positions in all change logs, and all files
     tables/<table>/part-….parquet rows that entered or left a table, up to the version that names the part
+    scratch/                      files that are not yet part of anything
     state/<version>-<id>/…        the groups of the view
     aside/<table>/….parquet       changes that made no sense, with a reason
     log/<table>/                  changes of a table that come as a stream
@@ -19,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -157,6 +159,8 @@ class Store:
         self.place = place
         self._lock: IO[str] | None = None
         self._leases: dict[int, int] = {}
+        # Answers are let go of wherever the last of their holders is, also in the middle of another count.
+        self._counting = threading.RLock()
 
     # -- opening -----------------------------------------------------------------------------------------------
 
@@ -185,6 +189,7 @@ class Store:
             for file in last.files():
                 file.check()
             self.sweep(last)
+        shutil.rmtree(self.place / "scratch", ignore_errors=True)
         self._forget_aside(last.version if last is not None else -1)
         return last
 
@@ -259,13 +264,15 @@ class Store:
 
     def hold(self, version: int) -> None:
         """Keep a version's files until it is released as often as it was held."""
-        self._leases[version] = self._leases.get(version, 0) + 1
+        with self._counting:
+            self._leases[version] = self._leases.get(version, 0) + 1
 
     def release(self, version: int) -> None:
         """See `hold`."""
-        self._leases[version] -= 1
-        if not self._leases[version]:
-            del self._leases[version]
+        with self._counting:
+            self._leases[version] -= 1
+            if not self._leases[version]:
+                del self._leases[version]
 
     def sweep(self, last: Manifest) -> None:
         """Remove what no kept version needs."""
@@ -308,18 +315,22 @@ class Store:
         crash_point("view-after-part")
         return File.of(path, rows.num_rows)
 
-    def adopt(self, table: str, folder: Path, version: int) -> tuple[File, ...]:
-        """Make files that Spark wrote those of a table."""
+    def adopt(self, table: str, paths: Iterable[Path], version: int) -> tuple[File, ...]:
+        """Make files that were written elsewhere those of a table, durable before they are named."""
         home = self.place / "tables" / folder_name(table)
         home.mkdir(parents=True, exist_ok=True)
-        moved = []
-        for path in sorted(folder.glob("*.parquet")):
-            final = home / f"base-{version:012d}-{uuid.uuid4().hex[:8]}.parquet"
-            path.rename(final)
-            moved.append(final)
-        shutil.rmtree(folder, ignore_errors=True)
+        moved = [path.rename(home / f"base-{version:012d}-{uuid.uuid4().hex[:8]}.parquet") for path in paths]
         _sync(moved)
         return tuple(File.of(path) for path in moved)
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A directory, not there yet, that nobody else looks at and that is gone afterwards."""
+        folder = self.place / "scratch" / uuid.uuid4().hex[:8]
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def new_state(self, version: int) -> Path:
         """A directory, not there yet, for the groups of a version."""
