@@ -53,7 +53,7 @@ class _Office:
 
         self.url, self.work, self.way = url, work, way
         kind = Kind("min", pa.float64(), pa.float64(), relaxed=way == "CN")
-        self.publisher = (UnicastPublisher if way == "S-UN" else Publisher)(url, "bench", kind, crowd=500)
+        self.publisher = (UnicastPublisher if way == "S-UN" else Publisher)(url, "bench", kind)
         self.gateways: list[Any] = []
         self.listeners: list[asyncio.Task[None]] = []
         self.waits: list[float] = []

@@ -42,7 +42,7 @@ def test_a_message_reaches_the_cells_of_all_whom_it_concerns(points, boxes, crow
     x1, x2 = np.array(points, np.int64).T.copy()
     rows = np.array(boxes, np.int64)
     cells = CellMap()
-    adapt(cells, x1, x2, crowd)
+    adapt(cells, x1, x2, crowd, np.arange(len(points)) % 3)
     homes = cells.cells_of(x1, x2)
     routed = {tuple(pair) for pair in cells.route(rows).tolist()}
     expected = {
@@ -71,6 +71,18 @@ def test_crowded_cells_are_split_in_halves_and_a_crowd_at_one_point_is_left_alon
     one = np.full(5_000, 7)
     assert halve(one, one) is None
     assert not adapt(CellMap(), one, one, 10)
+
+
+def test_a_crowd_is_left_together_where_every_gateway_would_hear_all_of_it():
+    x1, x2 = np.arange(1_000), np.arange(1_000) + 5
+    mixed, apart = np.arange(1_000) % 4, np.arange(1_000) // 250
+    cells = CellMap()
+    assert not adapt(cells, x1, x2, 250, mixed), "four gateways, each with as many as it may have"
+    assert adapt(cells, x1, x2, 125, mixed), "each has too many: halves"
+    assert len(cells.unsplit) == 2
+    cells = CellMap()
+    assert adapt(cells, x1, x2, 250, apart), "none has to hear what is another's"
+    assert np.array_equal(cells.cells_of(x1, x2)[::250], np.unique(cells.cells_of(x1, x2)))
 
 
 def test_a_map_is_told_and_read_back_with_its_lineage():

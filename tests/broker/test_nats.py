@@ -42,7 +42,7 @@ async def heard(subscribers: list[Subscriber], want: list[list[object]], seconds
 def test_every_change_is_told_once_while_cells_split_and_newcomers_come(server: NatsServer):
     async def run() -> None:
         world = World(seed=1)
-        publisher = Publisher(server.url, "split", world.kind, crowd=8)
+        publisher = Publisher(server.url, "split", world.kind, crowd=4)
         await publisher.open()
         gateways = [await NatsGateway(server.url, "split", f"g{n}").open() for n in range(2)]
         ranges = list(world.ranges())

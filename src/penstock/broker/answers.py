@@ -143,7 +143,7 @@ class Answers:
         codes = [code if here else None for code, here in zip(rows[:, VALUE].tolist(), there.tolist(), strict=True)]
         shown = decode(np.ascontiguousarray(rows[:, VALUE]), self.kind.y, there).to_pylist()
         known = self._known
-        for m, s in pairs.tolist():
+        for m, s in zip(pairs[:, 0].tolist(), pairs[:, 1].tolist(), strict=True):
             if known[s] != codes[m]:
                 known[s] = codes[m]
                 yield numbers[m], s, shown[m]

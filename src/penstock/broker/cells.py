@@ -1,13 +1,15 @@
 """The plane of subscriptions, divided into cells that a broker knows as subjects.
 
 A subscription over [x1, x2] is the point (x1, x2) and lies in one cell; a message is a rectangle and goes to every cell
-that it touches. A cell that holds a crowd is split in two where half of the crowd is on either side. Cells are only
-ever split: what a subject once meant stays true, and whoever comes late follows the splits from the root.
+that it touches. A cell that holds a crowd is split in two where half of the crowd is on either side, if that lets some
+gateway listen to less or have fewer to look at. Cells are only ever split: what a subject once meant stays true, and
+whoever comes late follows the splits from the root.
 """
 
 from __future__ import annotations
 
 import json
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -174,19 +176,46 @@ def halve(x1: I64, x2: I64) -> tuple[int, int] | None:
     return None if best is None else best[1:]
 
 
-def adapt(cells: CellMap, x1: I64, x2: I64, crowd: int) -> bool:
-    """Split cells until none that can be split holds more than `crowd` of these points; whether anything changed."""
-    changed, todo = False, [(cell, np.flatnonzero(cells.cells_of(x1, x2) == cell)) for cell in cells.unsplit]
-    while todo:
-        cell, members = todo.pop()
-        if len(members) <= crowd or cells.depth(cell) >= DEEPEST:
-            continue
-        place = halve(x1[members], x2[members])
-        if place is None:
-            continue
-        cells.split(cell, *place)
-        changed = True
-        values = (x1 if place[0] == 0 else x2)[members]
-        count = len(cells.cells)
-        todo += [(count - 2, members[values < place[1]]), (count - 1, members[values >= place[1]])]
+class Split(NamedTuple):
+    """A division that is thought of: the axis, the place, and what becomes of the two parts."""
+
+    axis: int
+    at: int
+    low: Split | None
+    high: Split | None
+
+
+def adapt(cells: CellMap, x1: I64, x2: I64, crowd: int, gateway: I64 | None = None) -> bool:
+    """Split cells until none that can be split holds more than `crowd` of these points; whether anything changed.
+
+    `gateway` says whose each point is. A cell then stays whole if no gateway has more than `crowd` points in it and all
+    would listen to both parts: they would only hear the same news in more pieces.
+    """
+    homes, whose = cells.cells_of(x1, x2), np.zeros(len(x1), np.int64) if gateway is None else gateway
+    changed = False
+    for cell in cells.unsplit:
+        members = np.flatnonzero(homes == cell)
+        split = _split(x1[members], x2[members], whose[members], crowd, DEEPEST - cells.depth(cell))
+        if split is not None:
+            _carry_out(cells, cell, split)
+            changed = True
     return changed
+
+
+def _split(x1: I64, x2: I64, whose: I64, crowd: int, deepest: int) -> Split | None:
+    if len(x1) <= crowd or deepest <= 0 or (place := halve(x1, x2)) is None:
+        return None
+    below = (x1 if place[0] == 0 else x2) < place[1]
+    low, high = (_split(x1[part], x2[part], whose[part], crowd, deepest - 1) for part in (below, ~below))
+    needed = low is not None or high is not None or np.bincount(whose).max() > crowd
+    if not needed and np.array_equal(np.unique(whose[below]), np.unique(whose[~below])):
+        return None
+    return Split(*place, low, high)
+
+
+def _carry_out(cells: CellMap, cell: int, split: Split) -> None:
+    cells.split(cell, split.axis, split.at)
+    parts = len(cells.cells) - 2, len(cells.cells) - 1
+    for part, further in zip(parts, (split.low, split.high), strict=True):
+        if further is not None:
+            _carry_out(cells, part, further)

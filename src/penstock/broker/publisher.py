@@ -51,7 +51,8 @@ class Publisher:
         The number of the last message of each cell; one frame for each cell that a batch touches.
 
     Parameters
-        crowd: a cell with more subscribers than this is split, between two batches.
+        crowd: a cell with more subscribers than this is split, between two batches, if one gateway has more than this
+            there, or none in one of the parts. A gateway looks at some two thousand in the time that a frame takes.
         keep_seconds: how long the broker keeps messages for gateways that were away.
     """
 
@@ -242,10 +243,11 @@ class Publisher:
         if not self._crowds_moved or not total:
             return
         self._crowds_moved = False
-        sample = np.concatenate([points for _, points in self._crowds.values()])
+        samples = [points for _, points in self._crowds.values()]
+        sample, whose = np.concatenate(samples), np.repeat(np.arange(len(samples)), [len(points) for points in samples])
         # Gateways send a sample of their points: each stands for as many as were left out.
         share = max(1, int(self.crowd * len(sample) / total))
-        if adapt(self.cells, sample[:, 0].copy(), sample[:, 1].copy(), share):
+        if adapt(self.cells, sample[:, 0].copy(), sample[:, 1].copy(), share, whose):
             await self._bucket.put("cells", self.cells.to_json().encode())
 
 

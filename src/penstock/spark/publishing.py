@@ -125,7 +125,7 @@ def publish(
         checkpoint: as for any query; start again with the same one to go on.
         set_aside: a directory for updates that could not be used, as Parquet, each once.
         trigger: as in Spark.
-        crowd: a cell with more subscribers than this is split.
+        crowd: a cell with more subscribers than this is split where that spares a gateway something.
         keep_seconds: how long the broker keeps messages for gateways that were away.
     """
     plan = flow._plan
