@@ -40,6 +40,8 @@ class Plan(ABC):
     together: ClassVar[tuple[str, ...]] = ()
     #: Fields that may differ when a micro-batch is run again: what its kernel does then is the same, or as good.
     loose: ClassVar[tuple[str, ...]] = ()
+    #: Fields that stay what they were at a query's first start, until its first micro-batch is committed.
+    begun_with: ClassVar[tuple[str, ...]] = ()
     #: How many kernels share the work.
     slots: int
 

@@ -1,11 +1,12 @@
 """Whether a checkpoint and the outputs of a query tell of the same micro-batches, asked before it starts.
 
-Two files beside the checkpoint's own remember what is needed: which channel went where since which batch, and under
-which terms (memory, version of the table, …) batches were last run.
+Files beside the checkpoint's own remember what is needed: which channel went where since which batch, under which terms
+(memory, version of the table, …) batches were last run, and what the first one began with.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,21 @@ def check_agreement(checkpoint: Checkpoint, plan: Plan, ledgers: Mapping[str, Le
     added = {channel: {"place": str(ledger.place), "since": since} for channel, ledger in ledgers.items()}
     if added | known != known:
         write_whole(sinks, added | known)
+
+
+def as_begun(checkpoint: Checkpoint, plan: Plan) -> Plan:
+    """The plan, with what its first micro-batch began with, if that is not committed yet.
+
+    Written before anything runs: a first micro-batch whose results are in the output already is so run again alike.
+    """
+    if not plan.begun_with or checkpoint.committed() >= 0:
+        return plan
+    path = checkpoint.path / "penstock-begun.json"
+    known, now = _read(path), {name: getattr(plan, name) for name in plan.begun_with}
+    if not known:
+        write_whole(path, now)
+    begun: Any = plan
+    return replace(begun, **known) if known and known != now else plan
 
 
 def terms_of(plan: Plan) -> dict[str, str]:

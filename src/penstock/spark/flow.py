@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadOption
 from penstock.kernels.contract import RESULTS
-from penstock.spark.agreement import check_agreement
+from penstock.spark.agreement import as_begun, check_agreement
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.crash import crash_point
 from penstock.spark.host import FAMILIES, reports_of
@@ -23,7 +23,7 @@ from penstock.spark.slots import shuffle_partitions
 from penstock.spark.wire import unpacker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -53,6 +53,8 @@ class Flow:
             for metric in reports_of(plan)
             if metric.combine != "sum" or metric.name.startswith(("memory", "budget", "rows_waiting"))
         }
+        #: How to make what the kernels of a plan give, and that of the plan.
+        self._make: Callable[[Plan], DataFrame]
         self._out: DataFrame
         listen(spark, self.id, self)
 
@@ -107,6 +109,9 @@ class Flow:
             for ledger in ledgers.values():
                 ledger.claim()
             check_agreement(held, self._plan, ledgers)
+            begun = as_begun(held, self._plan)
+            if begun is not self._plan:
+                self._plan, self._out = begun, self._make(begun)
             running = Running(self, held)
             kept, now = held.partitions(), shuffle_partitions(self._spark)
             if kept is not None and kept != now:

@@ -45,16 +45,17 @@ def run(plan: Plan, inputs: Sequence[DataFrame], kind: type[F] = Flow) -> F:  # 
         lambda one, other: one.unionByName(other),
         (_pack(plan, number, without_watermark(frame), ids) for number, frame in enumerate(inputs)),
     )
-    out = (
-        packed.withWatermark("at", "0 seconds")
-        .groupBy("slot")
-        .transformWithStateInPandas(Processor(plan, ids), OUTPUT, "Append", "EventTime")
-    )
     flow = kind(spark, plan, dict(plan.channels) | {SET_ASIDE: SET_ASIDE_SCHEMA})
     observed = [_observed(*each) for each in enumerate(reports_of(plan))]
     if any(metric.is_family for metric in plan.reports):
         observed.append(fn.collect_list(FAMILIES).alias(FAMILIES))
-    flow._out = out.observe(flow.id, *observed)
+
+    def make(plan: Plan) -> DataFrame:
+        grouped = packed.withWatermark("at", "0 seconds").groupBy("slot")
+        out = grouped.transformWithStateInPandas(Processor(plan, ids), OUTPUT, "Append", "EventTime")
+        return out.observe(flow.id, *observed)
+
+    flow._make, flow._out = make, make(plan)
     return flow
 
 

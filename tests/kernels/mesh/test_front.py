@@ -11,7 +11,7 @@ from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.following import FollowingJoin
 from penstock.kernels.mesh.front import GAIN, SHARE
 from penstock.kernels.mesh.front_cache import FrontCache
-from penstock.kernels.mesh.hot import best
+from penstock.kernels.mesh.hot import best, sample
 from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, MeshJoin, least_budget
 from penstock.tables import table
 from penstock.testing import CRASH, Host, assert_same_rows, play, uniform_keys, zipf_keys
@@ -188,3 +188,9 @@ def test_the_choice_is_the_best_of_all_beginnings_of_the_list():
             if takes[order[:n]].sum() <= 25
         ]
         assert pick.passes == pytest.approx(min(tried))
+
+
+def test_keys_that_come_in_turns_are_seen_in_both_halves():
+    found = sample(np.tile(np.arange(20, dtype=np.uint64), 100))
+    assert len(found.hashes) == 20
+    assert (found.again > 20).all()
