@@ -13,6 +13,7 @@ from rich.table import Table as Grid
 
 from penstock.cli.say import console, show_error, step
 from penstock.errors import BadOption, PenstockError
+from penstock.kernels.contract import SET_ASIDE
 from penstock.plan.pipeline.starting import starting
 from penstock.server.made import Made
 from penstock.server.pipelines import Run, checked, open_session
@@ -88,7 +89,7 @@ def run(path: Path) -> int:
                     pass
             finally:
                 running.stop()
-            return _tell(running)
+            return tell(running)
         finally:
             shut_down()
     finally:
@@ -96,12 +97,21 @@ def run(path: Path) -> int:
             signal.signal(number, old)
 
 
-def _tell(running: Run) -> int:
+def tell(running: Run) -> int:
+    """What each query gave, what is beside the results and where, and what failed; 0 if nothing did."""
     for query in running.engine.queries():
         rows = "" if query["rows_since_start"] is None else f"{query['rows_since_start']:,} results"
         said = running.engine.pipeline.queries.get(query["name"])
         place = f" in {said.sink.path}" if said is not None and said.sink.path is not None else ""
         console.print(f"  {escape(query['name'])}: {rows}{escape(place)}", soft_wrap=True)
+    for group in running.engine.progress()["groups"]:
+        if aside := group["rows_set_aside"]:
+            where = running.engine.folder / "groups" / group["id"] / SET_ASIDE
+            console.print(
+                f"  [yellow]set aside of {escape(', '.join(group['queries']))}: {aside:,.0f} rows[/], each with the "
+                f"reason, in {escape(str(where))}",
+                soft_wrap=True,
+            )
     for name, fault in running.faults().items():
         ours = fault if isinstance(fault, PenstockError) else PenstockError(str(fault).splitlines()[0])
         console.print(f"[red]{escape(name)} failed[/]", soft_wrap=True)

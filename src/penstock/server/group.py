@@ -77,6 +77,7 @@ class Group:
         self._pause = _FIRST_PAUSE
         self._again = 0.0
         self._behind = (-_LOOK_AGAIN, 0)
+        self._told: dict[str, Any] = {}
 
     @property
     def wants_start(self) -> bool:
@@ -125,6 +126,7 @@ class Group:
         if running is not None:
             try:
                 running.stop()
+                self._told = running.progress()
             except Exception as fault:
                 self._fail(cause(fault))
                 return
@@ -164,10 +166,10 @@ class Group:
         return self._behind[1]
 
     def progress(self) -> dict[str, Any]:
-        """What it did since it was started here; empty if it was not."""
+        """What it did since it was started here, or until it was stopped; empty if it never was."""
         running = self._running
         if running is None:
-            return {}
+            return self._told
         try:
             return running.progress()
         except Exception as fault:  # Spark may be gone
