@@ -80,6 +80,16 @@ class Recall:
 
 
 @dataclass(frozen=True)
+class Share:
+    """The claim that of what the samples of a contestant count as `whole`, at least the share `goal` is `part`."""
+
+    name: str
+    part: str
+    whole: str
+    goal: float | None = None
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """One table of measurements. `setup` is entered before the first turn and left after the last."""
 
@@ -90,6 +100,7 @@ class Benchmark:
     limits: tuple[Limit, ...] = ()
     setup: Callable[[Say], AbstractContextManager[None]] | None = None
     recalls: tuple[Recall, ...] = ()
+    shares: tuple[Share, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -175,14 +186,15 @@ class Outcome:
             for ratio in self.benchmark.ratios
             if ratio.fast in self.measured and ratio.slow in self.measured
         ]
+        found += [_judge_share(one, self.measured[one.name]) for one in self.benchmark.shares if self._ran(one)]
         return found + [
             _judge_recall(recall, self.measured[recall.part], self.measured[recall.whole])
             for recall in self.benchmark.recalls
             if recall.part in self.measured and recall.whole in self.measured
         ]
 
-    def _ran(self, limit: Limit) -> bool:
-        return limit.name in self.measured
+    def _ran(self, claim: Limit | Share) -> bool:
+        return claim.name in self.measured
 
 
 def _judge_ratio(ratio: Ratio, fast: Measured, slow: Measured) -> Verdict:
@@ -200,6 +212,15 @@ def _judge_recall(recall: Recall, part: Measured, whole: Measured) -> Verdict:
     goal = None if recall.goal is None else 100 * recall.goal
     met = None if goal is None else found.median >= goal
     return Verdict(f"{recall.part}, results of {recall.whole}", found.median, found.low, found.high, "%", goal, met)
+
+
+def _judge_share(share: Share, measured: Measured) -> Verdict:
+    counts = [[sum(s.details[key] for s in turn) for key in (share.part, share.whole)] for turn in measured.turns]
+    parts, wholes = (sum(column) for column in zip(*counts, strict=True))
+    spread = Summary.of(100 * part / whole if whole else 100.0 for part, whole in counts)
+    value, goal = 100 * parts / wholes if wholes else 100.0, None if share.goal is None else 100 * share.goal
+    text = f"{share.name}, {share.part} of {wholes:,} {share.whole}"
+    return Verdict(text, value, spread.low, spread.high, "%", goal, None if goal is None else value >= goal)
 
 
 def _judge_limit(limit: Limit, measured: Measured) -> Verdict:

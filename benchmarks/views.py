@@ -1,233 +1,197 @@
 """Views on TPC-H: the work that keeping a promise costs, by planner, beside recomputing and beside refreshing at once.
 
-A turn is a run in real time. Changes of PartSupp and Supplier arrive every half second, readers come at random, and
-each is answered with everything that had arrived. A sample is a whole run: how many changes were brought in, and how
-many seconds of refreshing that took, so that contestants are compared by changes for each second of work. How long
-readers waited is in the details, and said at the end of each turn.
+A turn is a run in real time. Changes of a large table and of a small one arrive every half second, readers come at
+random, one at a time, and each is answered with everything that had arrived. A sample is a whole run: how many changes
+were brought in, and how many seconds of refreshing that took, so that contestants are compared by changes for each
+second of work. How long readers waited is in the details, and said at the end of each turn; every turn's last answer
+is compared with DuckDB's.
+
+What is promised is a multiple of what one refresh of the small table takes, which looks through the large one whatever
+the number of its changes; and changes of the large table come so fast that bringing them in, without the setup of each
+refresh, needs a fifth of the time. Both are measured at the start, and the same for all.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 import penstock as ps
 from benchmarks import data, views_costs
-from benchmarks.harness import Benchmark, Contestant, Ratio, Sample, Say, Turn
+from benchmarks.harness import Benchmark, Contestant, Ratio, Sample, Say, Share, Turn
 from benchmarks.streams import scratch
+from benchmarks.views_world import EVERY, KEYS, LARGE, SMALL, SQL, TABLES, Arrivals
 from papers.views.tpch import generate
-from penstock.plan.view import plain
+from penstock.kernels.views.online import Online
+from penstock.spark.views.ledger import Times
+from penstock.spark.views.service import planner_of
 
-SQL = (
-    "SELECT MIN(ps_supplycost) AS least, COUNT(*) AS offers FROM partsupp PS, supplier S, nation N, region R "
-    "WHERE s_suppkey = ps_suppkey AND s_nationkey = n_nationkey AND n_regionkey = r_regionkey "
-    "AND r_name = 'MIDDLE EAST'"
-)
-TABLES = ("partsupp", "supplier", "nation", "region")
-KEYS = {"partsupp": ("ps_partkey", "ps_suppkey"), "supplier": ("s_suppkey",)}
-ONLINE, NAIVE = "Penstock, online", "Penstock, naive"
+ONLINE, NAIVE, SIMULATE = "Penstock, online", "Penstock, naive", "Penstock, simulate"
 RECOMPUTE, AT_ONCE = "recomputed on every read", "refreshed on every change"
+#: Promises, as multiples of a refresh of the small table; the first is that of runs with one promise.
+PROMISES = (4.0, 3.0, 6.0, 9.0)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Scale of TPC-H, length of a run, changes a second, seconds between readers on average."""
+    """Scale of TPC-H, length of a run, seconds between an answer and the next reader on average."""
 
     scale: float = 1.0
     seconds: float = 300.0
-    # So many that something must be done between two readers, and few enough to be brought in at all.
-    partsupp_rate: int = 5_000
-    supplier_rate: int = 1_000
-    reads_every: float = 30.0
-    #: The promise, as a multiple of what refreshing everything takes: a reader may come during one refresh, and then
-    #: needs another.
-    slack: float = 2.0
+    reads_every: float = 20.0
+    #: Changes of the small table a second, and what the large one's may need of the time: enough that something must be
+    #: done between two readers, and little enough for all of it to be brought in.
+    small_rate: int = 100
+    large_share: float = 0.2
+    #: Changes of the large table a second, at the least and at the most, whatever was measured.
+    large_rates: tuple[int, int] = (5_000, 60_000)
 
 
-QUICK = Setting(scale=0.05, seconds=15.0, partsupp_rate=400, supplier_rate=400, reads_every=8.0)
-
-
-@dataclass
-class Arrivals:
-    """Files of changes, written as time goes by; `done` are those of the tables until now."""
-
-    folder: Path
-    tables: dict[str, pa.Table]
-    setting: Setting
-    seed: int
-    count: int = 0
-
-    def __post_init__(self) -> None:
-        self._rng = np.random.default_rng(self.seed)
-        for name in KEYS:
-            (self.folder / name).mkdir(parents=True)
-
-    def write(self, seconds: float) -> None:
-        """Updates that come in so many seconds, one file for each table."""
-        self.count += 1
-        for name, rate in (("partsupp", self.setting.partsupp_rate), ("supplier", self.setting.supplier_rate)):
-            rows = self.tables[name]
-            count = min(rows.num_rows, max(1, int(rate * seconds)))
-            some = rows.take(np.sort(self._rng.choice(rows.num_rows, count, replace=False)))
-            column = "ps_supplycost" if name == "partsupp" else "s_nationkey"
-            place = some.schema.get_field_index(column)
-            drawn = self._rng.integers(100, 100_000, some.num_rows) if name == "partsupp" else None
-            fresh = (
-                pa.array(drawn, pa.int64()).cast(pa.decimal128(20, 0)).cast(pa.decimal128(15, 2))
-                if drawn is not None
-                else pa.array(self._rng.integers(0, 25, some.num_rows), some.schema.field(place).type)
-            )
-            changed = some.set_column(place, some.schema.field(place).name, fresh)
-            changed = changed.append_column("_change_type", pa.array(["update"] * some.num_rows))
-            path = self.folder / name / f"{self.count:06d}.parquet"
-            pq.write_table(changed, path.with_name(f".{path.name}"))
-            path.with_name(f".{path.name}").rename(path)
+QUICK = Setting(scale=0.05, seconds=10.0, reads_every=4.0, small_rate=20, large_rates=(1_000, 2_000))
 
 
 class Bench:
-    """The data and the session that all turns share, and the promise: found once, the same for all."""
+    """One view for all turns, so that all find the same session, the same tables, and the same knowledge of costs."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self.promise = 0.0
+        self.flat = 0.0
 
     @contextmanager
-    def data(self, say: Say) -> Iterator[None]:
-        """Make the data, start Spark."""
+    def open(self, say: Say) -> Iterator[None]:
+        """Make the data, start Spark, make the view."""
         make = lambda place: generate(place, self.setting.scale, TABLES)  # noqa: E731
-        self.base = data.cached("tpch", {"scale": self.setting.scale, "tables": TABLES}, make, say)
-        whole = {name: pq.read_table(self.base / f"{name}.parquet") for name in TABLES}
-        self.tables = {name: rows.cast(plain(rows.schema, name)) for name, rows in whole.items()}
-        self.spark = ps.session("penstock-bench-views", cores=2)
-        try:
+        base = data.cached("tpch", {"scale": self.setting.scale, "tables": TABLES}, make, say)
+        with ExitStack() as stack:
+            spark = ps.session("penstock-bench-views", cores=2)
+            stack.callback(spark.stop)
+            place = stack.enter_context(scratch())
+            rates = {LARGE: self.setting.large_rates[0], SMALL: self.setting.small_rate}
+            self.arrivals = Arrivals(place / "changes", base, rates, seed=0)
+            tables: dict[str, Any] = {name: base / f"{name}.parquet" for name in TABLES}
+            for name, key in KEYS.items():
+                tables[name] = ps.Changing(tables[name], place / "changes" / name, key=key)
+            # An hour is promised while costs are learnt.
+            self.view = stack.enter_context(
+                ps.View(SQL, tables=tables, at=place / "view", answer_within="1 hour", spark=spark)
+            )
+            self.service = self.view._opened.service
             yield
-        finally:
-            self.spark.stop()
 
     @contextmanager
     def setup(self, say: Say) -> Iterator[None]:
-        """Make the data, start Spark, find what can be promised."""
-        with self.data(say):
-            say("finding what can be promised")
-            with scratch() as place:
-                arrivals = Arrivals(place / "changes", self.tables, self.setting, seed=0)
-                with self.view(place, "naive", promise=3600.0) as view:
-                    for _ in range(6):  # Spark is slow at first
-                        arrivals.write(0.5)
-                        view.read().to_arrow()
-                    times = view._opened.service._times
-                    usual = sum(float(np.median([s for _, s in list(c.recent)[-3:]])) for c in times.refreshes.values())
-                    self.promise = round((usual + float(np.median(times.reading))) * self.setting.slack, 2)
-            say(f"the promise is {self.promise} s")
+        """Open the view, and learn what refreshes cost: Spark is slow at first."""
+        with self.open(say):
+            say("learning what refreshes cost")
+            rates, least = self.arrivals.rates, self.setting.large_rates[0]
+            for number in range(12):
+                rates[LARGE] = least * (4, 20, 40)[number % 3]
+                self.arrivals.make(EVERY * 2)
+                self.arrivals.give(2)
+                self.view.read().to_arrow()
+            costs = self.service._times.refreshes
+            self.flat = float(np.median([seconds for _, seconds in list(costs[SMALL].recent)[-6:]]))
+            line = costs[LARGE].line
+            wanted = self.setting.large_share / line.each if line.each else math.inf
+            rates[LARGE] = round(min(max(wanted, least), self.setting.large_rates[1]), -3)
+            say(
+                f"a refresh of {SMALL} takes {self.flat:.2f} s, of {LARGE} {line.setup:.2f} s and "
+                f"{line.each * 1e6:.1f} µs a change; changes a second: {rates}"
+            )
             yield
 
-    def contestants(self) -> Sequence[Contestant]:
-        """Two planners, and what one does without them."""
+    def contestants(self, promises: Sequence[float]) -> list[Contestant]:
+        """Planners with each promise, and what one does without them."""
+        if len(promises) == 1:
+            kinds = [(ONLINE, "online"), (NAIVE, "naive"), (AT_ONCE, "naive"), (RECOMPUTE, "naive")]
+        else:
+            kinds = [(ONLINE, "online"), (NAIVE, "naive"), (SIMULATE, "simulate")]
         return [
-            Contestant(ONLINE, lambda turn: self._run(turn, ONLINE, "online", _watched)),
-            Contestant(NAIVE, lambda turn: self._run(turn, NAIVE, "naive", _watched)),
-            Contestant(AT_ONCE, lambda turn: self._run(turn, AT_ONCE, "naive", _at_once)),
-            Contestant(RECOMPUTE, lambda turn: self._run(turn, RECOMPUTE, "naive", _idle)),
+            Contestant(at(name, promise, promises), lambda turn, n=name, p=planner, m=promise: self._run(turn, n, p, m))
+            for promise in promises
+            for name, planner in kinds
         ]
 
-    def view(self, place: Path, planner: str, promise: float | None = None) -> ps.View:
-        tables: dict[str, Any] = {name: self.base / f"{name}.parquet" for name in TABLES}
-        for name, key in KEYS.items():
-            tables[name] = ps.Changing(tables[name], place / "changes" / name, key=key)
-        within = f"{promise or self.promise} s"
-        return ps.View(SQL, tables=tables, at=place / "view", answer_within=within, planner=planner, spark=self.spark)
-
-    def _run(self, turn: Turn, name: str, planner: str, keep: Keeper) -> list[Sample]:
-        seconds = self.setting.seconds if not turn.warming else min(self.setting.seconds, 5.0)
-        with scratch() as place:
-            arrivals = Arrivals(place / "changes", self.tables, self.setting, seed=turn.round)
-            # Each view must know its costs before the clock runs: a minute is promised while it learns them.
-            with self.view(place, planner, promise=max(60.0, self.promise)) as view:
-                service = view._opened.service
-                service._plan = replace(service._plan, answer_within=self.promise)
-                whole = _Recomputed(view) if name == RECOMPUTE else None
-                stop = threading.Event()
-                keeper = threading.Thread(target=keep, args=(view, stop), daemon=True)
-                keeper.start()
-                waits = self._live(arrivals, seconds, random.Random(turn.round), whole.read if whole else view.read)
-                stop.set()
-                keeper.join()
-                answer = (whole.read if whole else view.read)()
-                if turn.warming:
-                    self._check(arrivals, answer.to_arrow())
-                said = view.progress()
-                work = sum(said.work.values()) + (whole.work if whole else 0.0)
-        in_time = sum(wait <= self.promise for wait in waits)
-        details = {
-            "reads": len(waits),
-            "in_time": in_time,
-            "slowest": max(waits, default=0.0),
-            "promise": self.promise,
-            "refreshes": dict(said.refreshes),
-            "work": work,
-        }
-        turn.say(f"{work:.1f} s of work, {in_time} of {len(waits)} reads within {self.promise} s, {said.refreshes}")
-        changes = sum(said.changes.values())
-        return [Sample(changes, work, details=details)]
-
-    def _live(self, arrivals: Arrivals, seconds: float, draw: random.Random, read: Callable[[], Any]) -> list[float]:
-        """Changes every half second, and readers at random, one at a time."""
-        began = time.monotonic()
+    def _run(self, turn: Turn, name: str, planner: str, multiple: float) -> list[Sample]:
+        promise = multiple * self.flat
+        seconds = self.setting.seconds if not turn.warming else 5.0
+        self.arrivals.make(seconds)
+        self._begin(planner, promise)
+        whole = _Recomputed(self.view) if name == RECOMPUTE else None
+        read = whole.read if whole else self.view.read
+        keep = {AT_ONCE: _at_once, RECOMPUTE: _idle}.get(name, _watched)
         stop = threading.Event()
-
-        def arrive() -> None:
-            while not stop.is_set() and arrivals.count * 0.5 < seconds:
-                arrivals.write(0.5)
-                stop.wait(max(0.0, began + 0.5 * arrivals.count - time.monotonic()))
-
-        writer = threading.Thread(target=arrive, daemon=True)
+        writer = threading.Thread(target=self.arrivals.run, args=(seconds, stop), daemon=True)
+        keeper = threading.Thread(target=keep, args=(self.view, stop), daemon=True)
+        spent, before = views_costs.busy(), sum(self.view.progress().changes.values())
         writer.start()
-        waits = []
-        due = began + draw.expovariate(1 / self.setting.reads_every)
-        while due < began + seconds:
+        keeper.start()
+        waits, expected = self._readers(seconds, random.Random(turn.round), read)
+        writer.join()
+        stop.set()
+        keeper.join()
+        self.service.stop()
+        answer = read().to_arrow()
+        spent = views_costs.busy() - spent
+        said = self.view.progress()
+        if sorted(tuple(row.values()) for row in answer.to_pylist()) != self.arrivals.judge():
+            raise AssertionError("the view is not what its query gives")
+        work = sum(said.work.values()) + (whole.work if whole else 0.0)
+        in_time = sum(wait <= promise for wait in waits)
+        details = {
+            "promise": promise,
+            "multiple": multiple,
+            "reads": len(waits),
+            "in time": in_time,
+            "waits": [round(wait, 3) for wait in waits],
+            "expected": [round(wait, 3) for wait in expected],
+            "refreshes": dict(said.refreshes),
+            "work": {name: round(seconds, 3) for name, seconds in said.work.items()},
+            "rates": dict(self.arrivals.rates),
+            "costs": {name: tuple(cost) for name, cost in said.costs.items()},
+        }
+        turn.say(
+            f"{work:.1f} s of work, {spent:.0f} processor seconds, {in_time} of {len(waits)} reads within "
+            f"{promise:.2f} s, slowest {max(waits, default=0.0):.2f} s, {said.refreshes}"
+        )
+        return [Sample(sum(said.changes.values()) - before, work, busy=spent, details=details)]
+
+    def _begin(self, planner: str, promise: float) -> None:
+        """Nothing waits, nothing is counted yet; what is known of costs stays known."""
+        service = self.service
+        self.view.refresh()
+        plan = replace(service._plan, planner=planner, answer_within=promise, reads_every=self.setting.reads_every)
+        service._plan, service._planner = plan, planner_of(plan)
+        service._times = Times(service._times.refreshes, service._times.reading)
+        service._rates = Online(memory=60.0)
+
+    def _readers(self, seconds: float, draw: random.Random, read: Callable[[], Any]) -> tuple[list[float], list[float]]:
+        """What each waited, and what the view would have said when it came: refreshing what waits, and reading.
+
+        They come at random, the next one some time after the last was answered. Nobody knows how far a refresh is that
+        is under way, so that a reader who comes during one may be answered sooner than that, or later.
+        """
+        waits, expected, end = [], [], time.monotonic() + seconds
+        while (due := time.monotonic() + draw.expovariate(1 / self.setting.reads_every)) < end:
             time.sleep(max(0.0, due - time.monotonic()))
             asked = time.monotonic()
+            expected.append(self.view.progress().pending_cost + self.service._times.reads_in)
             read().to_arrow()
             waits.append(time.monotonic() - asked)
-            due = time.monotonic() + draw.expovariate(1 / self.setting.reads_every)
-        time.sleep(max(0.0, began + seconds - time.monotonic()))
-        stop.set()
-        writer.join()
-        return waits
-
-    def _check(self, arrivals: Arrivals, got: pa.Table) -> None:
-        """The answer is the query over the tables with all changes, as DuckDB has it."""
-        with duckdb.connect() as connection:
-            for name in TABLES:
-                connection.register(f"{name}_base", self.tables[name])
-                if name not in KEYS:
-                    connection.execute(f"CREATE VIEW {name} AS FROM {name}_base")
-                    continue
-                files = f"read_parquet('{arrivals.folder / name}/*.parquet', filename = true)"
-                key, on = ", ".join(KEYS[name]), " AND ".join(f"b.{k} = c.{k}" for k in KEYS[name])
-                connection.execute(
-                    f"CREATE TABLE {name} AS WITH c AS (SELECT * EXCLUDE (_change_type, filename) FROM {files} "
-                    f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY filename DESC) = 1) "
-                    f"SELECT * FROM c UNION ALL SELECT * FROM {name}_base b ANTI JOIN c ON {on}"
-                )
-            want = connection.sql(SQL).fetchall()
-        have = [tuple(row.values()) for row in got.to_pylist()]
-        if have != want:
-            raise AssertionError(f"the view has {have}, and its query gives {want}")
+        return waits, expected
 
 
-Keeper = Callable[[ps.View, threading.Event], None]
+def at(name: str, promise: float, promises: Sequence[float] = PROMISES) -> str:
+    """A contestant with a promise."""
+    return name if len(promises) == 1 else f"{name}, {promise:g} ×"
 
 
 def _watched(view: ps.View, stop: threading.Event) -> None:
@@ -272,11 +236,20 @@ class _Recomputed:
 
 
 def benchmarks(quick: bool) -> list[Benchmark]:
-    """One: the work of a run."""
-    bench = Bench(QUICK if quick else Setting())
-    about = f"changes for each second of refreshing, over {bench.setting.seconds:.0f} s at scale {bench.setting.scale}"
-    ratios = (Ratio(ONLINE, NAIVE, goal=1 / 0.7), Ratio(ONLINE, AT_ONCE), Ratio(ONLINE, RECOMPUTE))
-    return [
-        Benchmark("views", about, bench.contestants, ratios, setup=bench.setup),
-        views_costs.benchmark(bench, tuple(KEYS)),
-    ]
+    """Five minutes for each contestant, two, several promises, and what refreshes cost."""
+    long = QUICK if quick else Setting()
+    found = []
+    for name, setting, promises in (
+        ("views/run", long, PROMISES[:1]),
+        ("views/short", replace(long, seconds=min(long.seconds, 120.0)), PROMISES[:1]),
+        ("views/promises", replace(long, seconds=min(long.seconds, 45.0)), PROMISES),
+    ):
+        bench = Bench(setting)
+        ratios = [Ratio(at(ONLINE, p, promises), at(NAIVE, p, promises), goal=1 / 0.7) for p in promises]
+        if len(promises) == 1:
+            ratios += [Ratio(ONLINE, AT_ONCE), Ratio(ONLINE, RECOMPUTE)]
+        shares = tuple(Share(at(ONLINE, p, promises), "in time", "reads", goal=0.99) for p in promises)
+        about = f"changes for each second of refreshing, over {setting.seconds:.0f} s at scale {setting.scale}"
+        contestants = lambda bench=bench, promises=promises: bench.contestants(promises)  # noqa: E731
+        found.append(Benchmark(name, about, contestants, tuple(ratios), setup=bench.setup, shares=shares))
+    return [*found, views_costs.benchmark(Bench(long), tuple(KEYS))]

@@ -7,13 +7,12 @@ refresh is done in full, with rows of the table itself, and thrown away.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from benchmarks.harness import Benchmark, Contestant, Sample, Say, Turn
-from benchmarks.streams import scratch
 
 if TYPE_CHECKING:
     from benchmarks.views import Bench
@@ -44,13 +43,8 @@ class Costs:
     @contextmanager
     def setup(self, say: Say) -> Iterator[None]:
         """Open the view, with no change waiting."""
-        with ExitStack() as stack:
-            stack.enter_context(self._bench.data(say))
-            place = stack.enter_context(scratch())
-            for table in self._tables:
-                (place / "changes" / table).mkdir(parents=True)
-            view = stack.enter_context(self._bench.view(place, "naive", promise=3600.0))
-            self._maintainer = view._opened.service._maintainer
+        with self._bench.open(say):
+            self._maintainer = self._bench.service._maintainer
             yield
 
     def contestants(self) -> list[Contestant]:
