@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from penstock.kernels.subscriptions.a2btree import Nodes, least_between
+from penstock.kernels.subscriptions.a2bnodes import Nodes
+from penstock.kernels.subscriptions.a2bsearch import least_between
 
 I64 = npt.NDArray[np.int64]
 

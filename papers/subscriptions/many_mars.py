@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from penstock.kernels.subscriptions.a2btree import Nodes
+from penstock.kernels.subscriptions.a2bnodes import Nodes
 from penstock.kernels.subscriptions.mar import mar
 
 

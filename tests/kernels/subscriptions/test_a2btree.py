@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels.subscriptions import a2btree
-from penstock.kernels.subscriptions.a2btree import A2BTree, neighbours
+from penstock.kernels.subscriptions.a2bsearch import neighbours
+from penstock.kernels.subscriptions.a2btree import A2BTree
 
 ENTRIES = st.tuples(st.integers(0, 2), st.integers(-3, 12), st.integers(-2, 6))
 
@@ -86,6 +86,6 @@ def test_the_cost_of_mar_grows_with_the_logarithm():
         tree = A2BTree()
         rng = np.random.default_rng(rows)
         tree.extend(np.stack([np.zeros(rows, np.int64), rng.permutation(rows), rng.permutation(rows)], axis=1))
-        heights[rows] = int(tree.nodes.meta[a2btree._HEIGHT]) + 1
+        heights[rows] = tree.levels
     assert heights[1_000] <= 3
     assert heights[100_000] <= heights[1_000] + 2

@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from penstock.kernels.subscriptions.a2btree import Nodes, delete, has_room, insert, neighbours
+from penstock.kernels.subscriptions.a2bnodes import Nodes, has_room
+from penstock.kernels.subscriptions.a2bsearch import neighbours
+from penstock.kernels.subscriptions.a2bupdate import delete, insert
 from penstock.kernels.subscriptions.mar import (
     DONE,
     EVENT,

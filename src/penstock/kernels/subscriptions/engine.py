@@ -8,7 +8,8 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.subscriptions.a2btree import A2BTree, Nodes
+from penstock.kernels.subscriptions.a2bnodes import Nodes
+from penstock.kernels.subscriptions.a2btree import A2BTree
 from penstock.kernels.subscriptions.change import distinguish, relax
 from penstock.kernels.subscriptions.mar import DONE, HULL_FULL, MESSAGE_WIDTH, MESSAGES_FULL, TREE_FULL, reformulate
 from penstock.kernels.subscriptions.rows import LIVE, STATE, P, X, Y

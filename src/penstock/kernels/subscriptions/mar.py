@@ -26,16 +26,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from penstock.kernels.subscriptions.a2btree import (
-    MOST,
-    Nodes,
-    delete,
-    has_room,
-    insert,
-    least_at,
-    search_left,
-    search_right,
-)
+from penstock.kernels.subscriptions.a2bnodes import MOST, Nodes, has_room
+from penstock.kernels.subscriptions.a2bsearch import least_at, search_left, search_right
+from penstock.kernels.subscriptions.a2bupdate import delete, insert
 
 I64 = npt.NDArray[np.int64]
 
