@@ -9,26 +9,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.errors import MemoryTooSmall, StateDamaged
-from penstock.kernels.contract import (
-    RESULTS,
-    SET_ASIDE,
-    SET_ASIDE_SCHEMA,
-    Batch,
-    Changes,
-    ChunkLog,
-    Emission,
-    Kernel,
-    Metric,
-)
+from penstock.kernels.contract import RESULTS, Batch, Emission, Metric
 from penstock.kernels.subscriptions import mar, min2d
 from penstock.kernels.subscriptions.codes import decode
 from penstock.kernels.subscriptions.engine import EXTREMES, Aggregate, Engine
 from penstock.kernels.subscriptions.engine2d import Engine2D
 from penstock.kernels.subscriptions.groups import Groups
-from penstock.kernels.subscriptions.intake import Columns, Reasons, aside, encode_updates, in_order, verdict_text
+from penstock.kernels.subscriptions.intake import Columns, encode_updates, in_order, verdict_text
 from penstock.kernels.subscriptions.log import RowLog
 from penstock.kernels.subscriptions.rows import ROW_WIDTH, TAKEN, Rows, Y
+from penstock.kernels.subscriptions.table_kernel import (
+    LEAST_MEMORY,
+    SEQ,
+    SLOT,
+    TABLE_PART,
+    TAKEN_IN,
+    TableKernel,
+    damaged,
+)
 
 I64 = npt.NDArray[np.int64]
 __all__ = [
@@ -51,15 +49,9 @@ BYTES_PER_ROW = 640
 #: The same with ranges of two dimensions: a wider record and tree, contour and hull, and its message in one step of a
 #: contour that all rows are on.
 BYTES_PER_ROW_2D = 2_048
-#: Bytes that are there before any row is, and a slice of messages.
-LEAST_MEMORY = 4 << 20
-#: Of the memory, this part is for the table and the rest for the micro-batch under way.
-TABLE_PART = 0.75
 RECTANGLE = ("inner_left", "inner_right", "outer_left", "outer_right")
 #: The sides of a box of two-dimensional ranges, in the order of a message's columns.
 SIDES = ("left", "right", "bottom", "top")
-#: The slot and the number of a message in it; together they name it for ever.
-SLOT, SEQ = "slot", "seq"
 _UNIT = pa.int8()
 
 
@@ -89,7 +81,7 @@ def most_rows(memory: int, columns: Columns) -> int:
     return int((memory - LEAST_MEMORY / 2) * TABLE_PART) // (BYTES_PER_ROW if columns.x2 is None else BYTES_PER_ROW_2D)
 
 
-class RangeSubscriptions(Kernel):
+class RangeSubscriptions(TableKernel):
     """Say of every update of a table which range subscriptions it concerns, and what their answer is now.
 
     The table is what the updates so far left: the newest row of each key. An update that moves a row is one event.
@@ -119,9 +111,7 @@ class RangeSubscriptions(Kernel):
     """
 
     reports = (
-        Metric("rows_in", help="updates taken in by the last step"),
-        Metric("rows_out", help="messages emitted by the last step"),
-        Metric("rows_set_aside", help="updates that could not be used"),
+        *TAKEN_IN,
         Metric("ignorable", help="updates that concern no subscription there could be"),
         Metric("easy", help="updates whose new value is the answer of all whom they concern"),
         Metric("difficult", help="updates that exposed other rows"),
@@ -129,30 +119,19 @@ class RangeSubscriptions(Kernel):
     )
 
     def __init__(self, stream: pa.Schema, columns: Columns, agg: Aggregate, *, memory: int, slot: int = 0) -> None:
-        if memory < LEAST_MEMORY:
-            raise MemoryTooSmall(
-                f"{memory:,} bytes are too few for a table of subscriptions.", do=f"Give at least {LEAST_MEMORY:,}."
-            )
-        self.channels: Mapping[str, pa.Schema] = {
-            RESULTS: message_schema(stream, columns, agg),
-            SET_ASIDE: SET_ASIDE_SCHEMA,
-        }
-        self._stream, self._columns, self._agg, self._slot = stream, columns, agg, slot
-        self._memory = memory
+        super().__init__(message_schema(stream, columns, agg), memory=memory, slot=slot)
+        self._columns, self._agg = columns, agg
         self._most = most_rows(memory, columns)
         self._x_type = stream.field(columns.x).type
         self._y_type = stream.field(columns.y).type if columns.y else _UNIT
         self._rows = Rows(ROW_WIDTH + (columns.x2 is not None))
         self._engine: Engine | Engine2D = Engine(agg) if columns.x2 is None else Engine2D()
         self._groups = Groups(pa.schema([stream.field(name).remove_metadata() for name in columns.partition_by]))
-        self._log, self._chunks = RowLog(), ChunkLog()
-        self._seq = 0
-        self._peak = 0
-        self._numbers = {metric.name: 0.0 for metric in self.reports}
+        self._log = RowLog()
 
     def step(self, batch: Batch, now: int) -> Iterator[Emission]:
         """Take in one micro-batch of updates."""
-        self._numbers = {metric.name: 0.0 for metric in self.reports}
+        self._begin()
         held: list[pa.RecordBatch] = []
         updates: list[I64] = []
         for _, rows in batch:
@@ -170,18 +149,6 @@ class RangeSubscriptions(Kernel):
         if updates:
             yield from self._take(pa.Table.from_batches(held), np.concatenate(updates))
         self._numbers["table_rows"] = self._rows.live
-
-    def _check_batch(self, held: list[pa.RecordBatch], updates: list[I64]) -> None:
-        # Sorting needs a copy, verdicts and events another.
-        under_way = sum(rows.get_total_buffer_size() for rows in held) + 4 * sum(part.nbytes for part in updates)
-        self._note(under_way)
-        if under_way > self._memory * (1 - TABLE_PART):
-            raise MemoryTooSmall(
-                f"A micro-batch of {sum(map(len, updates)):,} updates needs {under_way:,} bytes and more.",
-                why="Updates are sorted by their order column, so a micro-batch is held as a whole; a quarter of the "
-                f"memory, {self._memory:,} bytes, is for it.",
-                do="Let fewer rows into a micro-batch (maxFilesPerTrigger, maxOffsetsPerTrigger), or give more memory.",
-            )
 
     def _take(self, rows: pa.Table, updates: I64) -> Iterator[Emission]:
         order = in_order(updates)
@@ -207,13 +174,8 @@ class RangeSubscriptions(Kernel):
         for part in chosen.to_batches():
             yield self._aside(part, [verdict_text(int(verdict), self._most) for verdict in verdicts[places]])
 
-    def _aside(self, rows: pa.RecordBatch, reasons: Reasons) -> Emission:
-        emission = aside(rows, reasons)
-        self._numbers["rows_set_aside"] += emission.rows.num_rows
-        return emission
-
     def _emit(self, messages: I64, groups: I64, times: I64) -> Emission:
-        schema, count = self.channels[RESULTS], len(messages)
+        schema = self.channels[RESULTS]
         y = messages[:, mar.VALUE]
         news = [decode(~y if self._agg == "max" else y, self._y_type, messages[:, mar.HAS_VALUE] != 0)]
         if self._agg not in EXTREMES:
@@ -221,13 +183,10 @@ class RangeSubscriptions(Kernel):
         columns = [
             *self._groups.values(groups),
             decode(times, schema.field(self._columns.order).type),
-            pa.array(np.full(count, self._slot, np.int32)),
-            pa.array(np.arange(self._seq, self._seq + count)),
+            *self._names(len(messages)),
             *news,
             *self._bounds(messages),
         ]
-        self._seq += count
-        self._numbers["rows_out"] += count
         return Emission(RESULTS, pa.RecordBatch.from_arrays(columns, schema=schema))
 
     def _bounds(self, messages: I64) -> list[pa.Array]:
@@ -244,20 +203,8 @@ class RangeSubscriptions(Kernel):
         there = messages[:, min2d.HAS_OUTER :] != 0
         return inner + [decode(messages[:, min2d.OUTER + n], kind, there[:, n]) for n, kind in enumerate(types)]
 
-    def _note(self, more: int = 0) -> None:
-        held = self._rows.nbytes + self._engine.nbytes + self._groups.nbytes + self._log.nbytes
-        self._peak = max(self._peak, held + more)
-
-    def memory(self) -> int:
-        """Bytes of the table, its indexes and the micro-batch, at their most since the last `changes()`."""
-        self._note()
-        return self._peak
-
-    def changes(self) -> Changes:
-        """The rows that the step touched, merged with older ones where that is due."""
-        self._peak = 0
-        self._note()
-        return self._chunks.take()
+    def _holds(self) -> int:
+        return self._rows.nbytes + self._engine.nbytes + self._groups.nbytes + self._log.nbytes
 
     def head(self) -> bytes:
         """Numbers of the next message and chunk."""
@@ -270,15 +217,7 @@ class RangeSubscriptions(Kernel):
             self._seq, self._log.next = int(said["seq"]), int(said["next"])
             self._groups.read(chunks)
         except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
-            raise StateDamaged(
-                "The stored state of a table of subscriptions cannot be read.",
-                why=str(error),
-                do="Restore the checkpoint from a copy, or start with a new one.",
-            ) from error
+            raise damaged(error) from error
         self._log.read(chunks, self._rows)
         self._engine.load(self._rows.used)
         self._note()
-
-    def metrics(self) -> Mapping[str, float]:
-        """What the last step did."""
-        return self._numbers

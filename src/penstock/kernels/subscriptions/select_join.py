@@ -14,27 +14,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.errors import MemoryTooSmall, StateDamaged
-from penstock.kernels.contract import (
-    RESULTS,
-    SET_ASIDE,
-    SET_ASIDE_SCHEMA,
-    Batch,
-    Changes,
-    ChunkLog,
-    Emission,
-    Kernel,
-    Metric,
-)
+from penstock.kernels.contract import RESULTS, Batch, Emission, Metric
 from penstock.kernels.measure import measure
 from penstock.kernels.subscriptions import pairs
 from penstock.kernels.subscriptions.codes import decode
 from penstock.kernels.subscriptions.groups import Groups
-from penstock.kernels.subscriptions.intake import Columns, Reasons, aside, encode_updates, in_order, verdict_text
+from penstock.kernels.subscriptions.intake import Columns, encode_updates, in_order, verdict_text
 from penstock.kernels.subscriptions.keys import KeyValues
 from penstock.kernels.subscriptions.log import RowLog
 from penstock.kernels.subscriptions.mar import GROUP, HAS, HAS_OLD, NEW_X, OLD_X
 from penstock.kernels.subscriptions.rows import F1, F2, NOTE, ORDER, TAKEN, Rows
+from penstock.kernels.subscriptions.table_kernel import (
+    LEAST_MEMORY,
+    SEQ,
+    SLOT,
+    TABLE_PART,
+    TAKEN_IN,
+    TableKernel,
+    damaged,
+)
 
 I64 = npt.NDArray[np.int64]
 
@@ -43,11 +41,6 @@ I64 = npt.NDArray[np.int64]
 BYTES_PER_ROW = 1_024
 #: How often the bytes of keys may be held: in the table, while parts are put together, and as a chunk.
 KEY_COPIES = 4
-#: Bytes that are there before any row is, and a slice of messages.
-LEAST_MEMORY = 4 << 20
-#: Of the memory, this part is for the tables and the rest for the micro-batch under way.
-TABLE_PART = 0.75
-SLOT, SEQ = "slot", "seq"
 #: The two tables, as messages name them.
 LEFT_RIGHT = ("left", "right")
 #: Pairs that are handed out at once, unless a single event has more; and messages in an emission.
@@ -84,7 +77,7 @@ def pair_schema(streams: Schemas, columns: Both) -> pa.Schema:
     )
 
 
-class SelectJoinSubscriptions(Kernel):
+class SelectJoinSubscriptions(TableKernel):
     """Say of every update of two tables which pairs of their join it makes, breaks or moves.
 
     A subscription over [a1, a2] and [c1, c2] gains a pair that is inside after and was not before, loses one that was
@@ -115,20 +108,11 @@ class SelectJoinSubscriptions(Kernel):
     [{'left_id': 1, 'right_name': 'ann', 'left_after': 10, 'right_after': 40}]
     """
 
-    reports = (
-        Metric("rows_in", help="updates taken in by the last step"),
-        Metric("rows_out", help="messages emitted by the last step"),
-        Metric("rows_set_aside", help="updates that could not be used"),
-        Metric("table_rows", help="rows of both tables"),
-    )
+    reports = (*TAKEN_IN, Metric("table_rows", help="rows of both tables"))
 
     def __init__(self, streams: Schemas, columns: Both, *, memory: int, slot: int = 0) -> None:
-        if memory < LEAST_MEMORY:
-            raise MemoryTooSmall(
-                f"{memory:,} bytes are too few for two tables of subscriptions.", do=f"Give at least {LEAST_MEMORY:,}."
-            )
-        self.channels: Mapping[str, pa.Schema] = {RESULTS: pair_schema(streams, columns), SET_ASIDE: SET_ASIDE_SCHEMA}
-        self._streams, self._columns, self._memory, self._slot = streams, columns, memory, slot
+        super().__init__(pair_schema(streams, columns), memory=memory, slot=slot)
+        self._streams, self._columns = streams, columns
         self._tables = (Rows(NOTE + 1), Rows(NOTE + 1))
         self._links = [pairs.new_links(table.used, 16) for table in self._tables]
         parts = [streams[0].field(name).remove_metadata() for name in columns[0].partition_by]
@@ -136,10 +120,6 @@ class SelectJoinSubscriptions(Kernel):
         self._logs = (RowLog(prefix="left-rows-"), RowLog(prefix="right-rows-"))
         self._keys = (self._key_values(0), self._key_values(1))
         self._out = np.zeros((256, 4), np.int64)
-        self._chunks = ChunkLog()
-        self._seq = 0
-        self._peak = 0
-        self._numbers = {metric.name: 0.0 for metric in self.reports}
 
     def _key_values(self, side: int) -> KeyValues:
         fields = [
@@ -149,7 +129,7 @@ class SelectJoinSubscriptions(Kernel):
 
     def step(self, batch: Batch, now: int) -> Iterator[Emission]:
         """Take in one micro-batch of updates of both tables."""
-        self._numbers = {metric.name: 0.0 for metric in self.reports}
+        self._begin()
         held: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
         updates: tuple[list[I64], list[I64]] = ([], [])
         for side, rows in batch:
@@ -178,18 +158,6 @@ class SelectJoinSubscriptions(Kernel):
     @property
     def _live(self) -> int:
         return self._tables[0].live + self._tables[1].live
-
-    def _check_batch(self, held: list[pa.RecordBatch], updates: list[I64]) -> None:
-        # Sorting needs a copy, verdicts and events another.
-        under_way = sum(rows.get_total_buffer_size() for rows in held) + 4 * sum(part.nbytes for part in updates)
-        self._note(under_way)
-        if under_way > self._memory * (1 - TABLE_PART):
-            raise MemoryTooSmall(
-                f"A micro-batch of {sum(map(len, updates)):,} updates needs {under_way:,} bytes and more.",
-                why="Updates are sorted by their order column, so a micro-batch is held as a whole; a quarter of the "
-                f"memory, {self._memory:,} bytes, is for it.",
-                do="Let fewer rows into a micro-batch (maxFilesPerTrigger, maxOffsetsPerTrigger), or give more memory.",
-            )
 
     def _most(self, side: int, new_keys: float) -> int:
         """How many rows a table may have when keys of so many bytes may come to it."""
@@ -256,7 +224,7 @@ class SelectJoinSubscriptions(Kernel):
             yield Emission(RESULTS, rows)
 
     def _messages(self, found: I64, event: I64, side: I64, number: I64, time: I64) -> pa.RecordBatch:
-        schema, count = self.channels[RESULTS], len(found)
+        schema = self.channels[RESULTS]
         mine = side == 0
         was, now = found[:, pairs.WHEN] & pairs.BEFORE != 0, found[:, pairs.WHEN] & pairs.NOW != 0
         keys: list[pa.Array] = []
@@ -271,19 +239,11 @@ class SelectJoinSubscriptions(Kernel):
         columns = [
             *self._groups.values(event[:, GROUP]),
             decode(time, schema.field(self._columns[0].order).type),
-            pa.array(np.full(count, self._slot, np.int32)),
-            pa.array(np.arange(self._seq, self._seq + count)),
+            *self._names(len(found)),
             *keys,
             *xs,
         ]
-        self._seq += count
-        self._numbers["rows_out"] += count
         return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-    def _aside(self, rows: pa.RecordBatch, reasons: Reasons) -> Emission:
-        emission = aside(rows, reasons)
-        self._numbers["rows_set_aside"] += emission.rows.num_rows
-        return emission
 
     def _store(self, side: int, touched: I64) -> None:
         """Write what the step touched; let go of keys that nobody has, and of join values that no row has."""
@@ -299,22 +259,11 @@ class SelectJoinSubscriptions(Kernel):
         if int(table.counts[0]) != used or int(self._links[side].counts[0]) > 2 * table.live + 64:
             self._links[side] = pairs.new_links(table.used, 16)
 
-    def _note(self, more: int = 0) -> None:
+    def _holds(self) -> int:
         tables = sum(table.nbytes for table in self._tables) + sum(log.nbytes for log in self._logs)
         links = sum(pairs.size_of(links) for links in self._links) + self._out.nbytes
         keys = int(2 * sum(keys.nbytes for keys in self._keys))
-        self._peak = max(self._peak, tables + links + keys + self._groups.nbytes + more)
-
-    def memory(self) -> int:
-        """Bytes of the tables, their links and the micro-batch, at their most since the last `changes()`."""
-        self._note()
-        return self._peak
-
-    def changes(self) -> Changes:
-        """The rows that the step touched and new keys, merged with older ones where that is due."""
-        self._peak = 0
-        self._note()
-        return self._chunks.take()
+        return tables + links + keys + self._groups.nbytes
 
     def head(self) -> bytes:
         """Numbers of the next message, chunks and keys."""
@@ -335,16 +284,8 @@ class SelectJoinSubscriptions(Kernel):
                 self._logs[side].next = int(said["next"][side])
                 self._keys[side].read(chunks, int(said["keys"][side]))
         except (ValueError, KeyError, TypeError, IndexError, pa.ArrowException) as error:
-            raise StateDamaged(
-                "The stored state of a select-join cannot be read.",
-                why=str(error),
-                do="Restore the checkpoint from a copy, or start with a new one.",
-            ) from error
+            raise damaged(error) from error
         for side, table in enumerate(self._tables):
             self._logs[side].read(chunks, table)
             self._links[side] = pairs.new_links(table.used, 16)
         self._note()
-
-    def metrics(self) -> Mapping[str, float]:
-        """What the last step did."""
-        return self._numbers
