@@ -16,6 +16,7 @@ import numpy.typing as npt
 from penstock.kernels.shared.greedy import Greedy
 from penstock.kernels.shared.lwo import LWO
 from penstock.kernels.shared.scan import (
+    UNKNOWN,
     Levels,
     Outers,
     Rule,
@@ -157,7 +158,8 @@ def run(
             first_partner(stores[1 - side], stores[side].hashes[numbers[mine]], before[mine], found)
             cursors[mine] = found
     arrived = np.full_like(moments, begin) if at_once else moments
-    outers = Outers(base, sides, numbers, before, cursors, np.zeros(len(sides), np.int32), arrived)
+    unknown = np.full(len(sides), UNKNOWN)
+    outers = Outers(base, sides, numbers, before, cursors, unknown, np.zeros(len(sides), np.int32), arrived)
     count = len(windows)
     levels = Levels(windows, np.zeros(count, np.int64), np.full(count, FAR), np.full(count, base), order)
     rule = Rule(hashed, False, early, 0, 0, lookup, pair)

@@ -178,7 +178,7 @@ def test_200_queries_survive_kills_at_every_moment_and_are_answered_as_the_judge
             server.kill()
         with server.start("while-removing:1:driver") as client:
             for name in paused:
-                assert client.post(f"/queries/{name}/pause").json()["state"] == "paused"
+                assert client.post(f"/queries/{name}/pause", json={}).json()["state"] == "paused"
             with pytest.raises(httpx.TransportError):
                 client.delete(f"/queries/{gone}")
         server.died()
@@ -187,7 +187,7 @@ def test_200_queries_survive_kills_at_every_moment_and_are_answered_as_the_judge
             assert client.get(f"/queries/{gone}").status_code == 404
             assert {client.get(f"/queries/{name}").json()["state"] for name in paused} == {"paused"}
             for name in paused:
-                client.post(f"/queries/{name}/resume")
+                client.post(f"/queries/{name}/resume", json={})
             wrong = {name: sql for name, (_, sql) in queries.items() if name != gone}
 
             def settled() -> bool:

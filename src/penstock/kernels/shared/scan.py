@@ -25,6 +25,8 @@ F64 = npt.NDArray[np.float64]
 
 #: Where a scan goes on that has come to the end.
 NOWHERE = -1
+#: Stands for the distance of a row that no scan has come to yet.
+UNKNOWN = np.iinfo(np.int64).min
 #: Classes of response times: exact below 16, then eight for each doubling.
 CLASSES = 320
 
@@ -41,8 +43,8 @@ class Store(NamedTuple):
 
 
 class Outers(NamedTuple):
-    """Rows with jobs left, from `base` on: side, number, rows of the other side before them, where their scan goes on,
-    pairs found so far, and the clock at their arrival.
+    """Rows with jobs left, from `base` on: side, number, rows of the other side before them, where their scan goes on
+    and how far away that is, pairs found so far, and the clock at their arrival.
     """
 
     base: int
@@ -50,6 +52,7 @@ class Outers(NamedTuple):
     numbers: I64
     before: I64
     cursors: I64
+    aparts: I64
     founds: I32
     arrived: I64
 
@@ -121,12 +124,18 @@ def quantile(classes: I64, share: float) -> float:
 
 @njit(cache=True)
 def class_of(time: int) -> int:
-    """The class of a response time."""
+    """The class of a response time.
+
+    >>> [class_of(time) for time in (15, 16, 17, 18, 1 << 20)]
+    [15, 16, 16, 17, 144]
+    """
     if time < 16:
         return time
-    doubling = 4
-    while time >> (doubling + 1):
-        doubling += 1
+    doubling, left = 0, time
+    for step in (32, 16, 8, 4, 2, 1):
+        if left >> step:
+            left >>= step
+            doubling += step
     return min(16 + (doubling - 4) * 8 + ((time >> (doubling - 3)) & 7), CLASSES - 1)
 
 
@@ -141,42 +150,36 @@ def first_partner(store: Store, hashes: U64, before: I64, cursors: I64) -> None:
         cursors[i] = entry + store.offset if entry >= store.first else NOWHERE
 
 
+# Arrays are taken out of their tuples once, before the loop: each time they are, and each time a name may stand for one
+# of two, they are counted, atomically, which costs more than a look at a row.
+
+
 @njit(inline="always")
-def _next_level(levels: Levels, arrived: int) -> int:
-    for level in levels.order:
-        waiting = arrived if level == 0 else levels.done[level - 1]
-        if levels.done[level] < waiting:
+def _next_level(order: I64, done: I64, arrived: int) -> int:
+    for level in order:
+        waiting = arrived if level == 0 else done[level - 1]
+        if done[level] < waiting:
             return level
     return -1
 
 
 @njit(inline="always")
-def _wanted(levels: Levels, seq: int, level: int) -> bool:
+def _wanted(since: I64, until: I64, seq: int, level: int) -> bool:
     """Whether a query of this level or a wider one wants the row."""
-    for i in range(level, levels.windows.size):  # noqa: SIM110
-        if levels.since[i] <= seq < levels.until[i]:
+    for i in range(level, since.size):  # noqa: SIM110
+        if since[i] <= seq < until[i]:
             return True
     return False
 
 
 @njit(inline="always")
-def _release(tally: Tally, level: int, time: int, pairs: int) -> None:
-    tally.pairs[level] += pairs
-    tally.total[level] += float(time) * pairs
-    tally.worst[level] = max(tally.worst[level], time)
-    tally.classes[level, class_of(time)] += pairs
-
-
-@njit(inline="always")
-def _finish(outers: Outers, levels: Levels, rule: Rule, tally: Tally, level: int) -> None:
-    """The next row in line has scanned a level: what it, or its successor, has found may leave."""
-    levels.done[level] += 1
-    # Without `early` it is the row itself that may leave, with it the next one, as far as it has got.
-    at = levels.done[level] - outers.base - (0 if rule.early else 1)
-    if at < outers.founds.size and outers.founds[at]:
-        _release(tally, level, tally.now[0] - outers.arrived[at], outers.founds[at])
-        if level == levels.windows.size - 1:
-            tally.now[2] -= outers.founds[at]
+def _following(nexts: I32, hashes: U64, first: int, entry: int) -> int:
+    """The next older entry with the same hash; below `first` if there is none."""
+    hashed = hashes[entry]
+    entry = nexts[entry]
+    while entry >= first and hashes[entry] != hashed:
+        entry = nexts[entry]
+    return entry
 
 
 @njit(cache=True)
@@ -185,71 +188,108 @@ def advance(
     out_outer: I64, out_inner: I64,
 ) -> tuple[int, int]:  # fmt: skip
     """Do jobs until nothing waits, `budget` is spent or the output is full; pairs written and units of work spent."""
-    last = levels.windows.size - 1
-    end = outers.base + outers.sides.size
-    now = tally.now
+    base, sides, numbers, befores, cursors, aparts, founds, arrived = outers
+    windows, since, until, done, order = levels
+    now, most, t_pairs, t_total, t_worst, t_classes = tally
+    _, l_nexts, l_hashes, l_moments, l_first, l_offset = left
+    _, r_nexts, r_hashes, r_moments, r_first, r_offset = right
+    last, end = windows.size - 1, base + sides.size
+    widest, early, hashed = windows[last], rule.early, rule.hashed
+    clock, came = now[0], now[1]
     found = spent = 0
+    full = False
     while True:
-        while now[1] < end and outers.arrived[now[1] - outers.base] <= now[0]:
-            now[1] += 1
-            tally.most[1] = max(tally.most[1], now[1] - levels.done[last])
-        level = _next_level(levels, now[1])
+        while came < end and arrived[came - base] <= clock:
+            came += 1
+            most[1] = max(most[1], came - done[last])
+        level = _next_level(order, done, came)
         if level < 0:
-            if now[1] == end:
-                return found, spent
-            now[0] = outers.arrived[now[1] - outers.base]
-            continue
-        seq = levels.done[level]
-        i = seq - outers.base
-        if not _wanted(levels, seq, level):
-            _finish(outers, levels, rule, tally, level)
-            continue
-        if outers.sides[i] == 0:
-            ours, theirs, slack = left, right, rule.slack_right
-        else:
-            ours, theirs, slack = right, left, rule.slack_left
-        # The row is next in line for the levels from this one up to `top`.
-        top = level
-        while top < last and levels.done[top + 1] == seq:
-            top += 1
-        mine, before = outers.numbers[i] - ours.offset, outers.before[i]
-        hashed, moment = ours.hashes[mine], ours.moments[mine]
-        number = outers.cursors[i]
-        while number >= theirs.first + theirs.offset:
-            entry = number - theirs.offset
-            apart = before - number if rule.by_rows else moment - theirs.moments[entry]
-            # Beyond this no row can belong to the level, however much out of order it came.
-            if apart - slack > levels.windows[level]:
+            if came == end:
                 break
-            if spent >= budget or found == out_outer.size:
-                outers.cursors[i] = number
-                return found, spent
-            spent += 1
-            now[0] += 1
-            if abs(apart) <= levels.windows[last] and (rule.hashed or theirs.hashes[entry] == hashed):
-                spent += rule.pair
-                now[0] += rule.pair
-                out_outer[found], out_inner[found] = seq, number
-                found += 1
-                outers.founds[i] += 1
-                if rule.early:
-                    narrowest = level
-                    while levels.windows[narrowest] < abs(apart):
-                        narrowest += 1
-                    for j in range(narrowest, top + 1):
-                        _release(tally, j, now[0] - outers.arrived[i], 1)
-                if not (rule.early and top == last):
-                    now[2] += 1
-                    tally.most[0] = max(tally.most[0], now[2])
-            if rule.hashed:
-                entry = theirs.nexts[entry]
-                while entry >= theirs.first and theirs.hashes[entry] != hashed:
-                    entry = theirs.nexts[entry]
-                number = entry + theirs.offset if entry >= theirs.first else NOWHERE
-            else:
-                number -= 1
-        outers.cursors[i] = number
-        if level == 0:
-            spent += rule.begin
-            now[0] += rule.begin
-        _finish(outers, levels, rule, tally, level)
+            clock = arrived[came - base]
+            continue
+        seq = done[level]
+        i = seq - base
+        if _wanted(since, until, seq, level):
+            is_left = sides[i] == 0
+            slack = rule.slack_right if is_left else rule.slack_left
+            number, apart = cursors[i], aparts[i]
+            # Most rows have nothing at most levels: their next partner is further away, or there is none.
+            if number != NOWHERE and (apart == UNKNOWN or apart - slack <= windows[level]):
+                # The row is next in line for the levels from this one up to `top`.
+                top = level
+                while top < last and done[top + 1] == seq:
+                    top += 1
+                before = befores[i]
+                first, offset = (r_first, r_offset) if is_left else (l_first, l_offset)
+                moment = l_moments[numbers[i] - l_offset] if is_left else r_moments[numbers[i] - r_offset]
+                while number >= first + offset:
+                    entry = number - offset
+                    if rule.by_rows:
+                        apart = before - number
+                    else:
+                        apart = moment - (r_moments[entry] if is_left else l_moments[entry])
+                    # Beyond this no row can belong to the level, however much out of order it came.
+                    if apart - slack > windows[level]:
+                        break
+                    full = spent >= budget or found == out_outer.size
+                    if full:
+                        break
+                    spent += 1
+                    clock += 1
+                    # Without a hash store all rows are looked at; those of a join without key have the same hash.
+                    same = hashed
+                    if not hashed:
+                        mine = numbers[i]
+                        same = (
+                            r_hashes[entry] == l_hashes[mine - l_offset]
+                            if is_left
+                            else l_hashes[entry] == r_hashes[mine - r_offset]
+                        )
+                    if same and abs(apart) <= widest:
+                        spent += rule.pair
+                        clock += rule.pair
+                        out_outer[found], out_inner[found] = seq, number
+                        found += 1
+                        founds[i] += 1
+                        if early:
+                            narrowest = level
+                            while windows[narrowest] < abs(apart):
+                                narrowest += 1
+                            time = clock - arrived[i]
+                            class_ = class_of(time)
+                            for j in range(narrowest, top + 1):
+                                t_pairs[j] += 1
+                                t_total[j] += float(time)
+                                t_worst[j] = max(t_worst[j], time)
+                                t_classes[j, class_] += 1
+                        if not (early and top == last):
+                            now[2] += 1
+                            most[0] = max(most[0], now[2])
+                    if hashed:
+                        if is_left:
+                            entry = _following(r_nexts, r_hashes, first, entry)
+                        else:
+                            entry = _following(l_nexts, l_hashes, first, entry)
+                        number = entry + offset if entry >= first else NOWHERE
+                    else:
+                        number -= 1
+                cursors[i], aparts[i] = number, apart
+                if full:
+                    break
+            if level == 0:
+                spent += rule.begin
+                clock += rule.begin
+        # The row has scanned the level: what it has found may leave; with `early` what the next one has so far.
+        done[level] += 1
+        at = done[level] - base - (0 if early else 1)
+        if at < founds.size and founds[at]:
+            time, pairs = clock - arrived[at], founds[at]
+            t_pairs[level] += pairs
+            t_total[level] += float(time) * pairs
+            t_worst[level] = max(t_worst[level], time)
+            t_classes[level, class_of(time)] += pairs
+            if level == last:
+                now[2] -= pairs
+    now[0], now[1] = clock, came
+    return found, spent

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.contract import ChunkLog
-from penstock.kernels.shared.scan import Outers
+from penstock.kernels.shared.scan import UNKNOWN, Outers
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
@@ -25,7 +25,15 @@ WAITING = 96
 _STAMPS = 200
 #: Finds where scans begin, for rows of both sides with these numbers and so many rows of the other side before them.
 Begin = Callable[[U8, I64, I64], I64]
-_COLUMNS = {"sides": np.uint8, "numbers": np.int64, "before": np.int64, "cursors": np.int64, "founds": np.int32}
+_COLUMNS = {
+    "sides": np.uint8,
+    "numbers": np.int64,
+    "before": np.int64,
+    "cursors": np.int64,
+    "aparts": np.int64,
+    "founds": np.int32,
+    "arrived": np.int64,
+}
 
 
 class Arrival(NamedTuple):
@@ -68,7 +76,7 @@ class Waiting:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return sum(array.nbytes for array in self._arrays.values()) + 8 * len(self)
+        return sum(array.nbytes for array in self._arrays.values())
 
     @property
     def sides(self) -> U8:
@@ -106,6 +114,8 @@ class Waiting:
             "founds": np.zeros(len(sides) - skip, np.int32),
         }
         new["cursors"] = begin(new["sides"], new["numbers"], new["before"])
+        new["aparts"] = np.full(len(sides) - skip, UNKNOWN)
+        new["arrived"] = np.full(len(sides) - skip, arrival.clock)
         if not len(self):
             self.base = arrival.first + skip
         self._arrays = {key: np.concatenate([old, new[key]]) for key, old in self._arrays.items()}
@@ -113,9 +123,7 @@ class Waiting:
 
     def outers(self) -> Outers:
         """For the scan, which writes where rows stopped."""
-        known = [(arrival.first, arrival.clock) for _, arrival, _ in self._arrivals]
-        clocks = _latest(known, np.arange(self.base, self.end))
-        return Outers(base=self.base, arrived=clocks, **self._arrays)
+        return Outers(base=self.base, **self._arrays)
 
     def came_at(self, rows: I64) -> I64:
         """When rows came, in milliseconds."""
