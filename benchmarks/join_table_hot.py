@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 
 from benchmarks.harness import Benchmark, Contestant, Ratio, Sample, Say, Turn
-from benchmarks.join_table import PREPARED, Size, Work, _Discard
+from benchmarks.join_table import FULL, PREPARED, QUICK, Size, Work, _Discard
 from benchmarks.judge import Keys
 from penstock.kernels.contract import Batch, Portion
 from penstock.kernels.mesh.condition import Equal
@@ -28,7 +29,7 @@ _PORTION = 32_768
 def benchmarks(quick: bool) -> list[Benchmark]:
     """Kernels with and without the cache, and the whole operator with both kinds of keys."""
     # The least that pages of this table allow is 15 MB.
-    size = Size(1_000_000, 400_000, "8MB", 16_384) if quick else Size(10_000_000, 1_000_000, "16MB", 131_072)
+    size = replace(QUICK, batch=400_000, memory="8MB") if quick else replace(FULL, memory="16MB")
     hot = Hot(size)
     ratios = (
         Ratio(_name("Zipf 1.0", GAIN), _name("Zipf 1.0", None)),
