@@ -27,7 +27,7 @@ def made(rows: int, keys: int = 4_000) -> tuple[pa.Table, pa.Table]:
 
 @pytest.mark.parametrize(
     ("policy", "prepared", "how"),
-    [("topw", True, "inner"), pytest.param("keepw", False, "left", marks=pytest.mark.slow)],
+    [("topw", True, "inner"), pytest.param("samplew", False, "left", marks=pytest.mark.slow)],
 )
 def test_live_and_catch_up_add_up(desk: Desk, policy: str, prepared: bool, how: str):
     stream, rows = made(60_000)
@@ -36,6 +36,7 @@ def test_live_and_catch_up_add_up(desk: Desk, policy: str, prepared: bool, how: 
     least = least_memory(table, 2, "key" if prepared else "rows")
     memory = (least * 8 // 7 if policy == "topw" else least) + (100 << 10)
     options = {"memory": memory, "shed": policy, "max_lag": "1 us", "how": how}
+    options |= {"inclusion": "chance"} if policy == "samplew" else {}
     flow = ps.join_table(desk.stream(stream, files=3), table, on="k", **options)
     out, archive, checkpoint = (str(desk.folder / name) for name in ("out", "archive", "ck"))
     with pytest.warns(UserWarning, match="set_aside"):
@@ -45,6 +46,11 @@ def test_live_and_catch_up_add_up(desk: Desk, policy: str, prepared: bool, how: 
     # The first micro-batch teaches how long a full window takes; of the second and third, most is shed.
     assert 5_000 < totals["rows_shed"] < 40_000
     live = desk.written(flow, "out")
+    if policy == "samplew":
+        chances = dict(zip(live["n"].to_pylist(), live["chance"].to_pylist(), strict=True))
+        assert min(chances.values()) < 0.9
+        assert sum(1 / chance for chance in chances.values()) == pytest.approx(stream.num_rows, rel=0.05)
+        live = live.drop_columns(["chance"])
     done = ps.catch_up(desk.spark, archive, table, on="k", how=how, into=str(desk.folder / "later"))
     assert done.rows == totals["rows_shed"]
     assert all("overload" in reason for reason in done.reasons)
@@ -69,6 +75,9 @@ def test_what_cannot_be_shed_is_said_before_anything_runs(desk: Desk):
             ps.join_table(frame, table, **{"on": "k", "memory": "32MB", **options})
 
     fails("without shed", max_lag="1 second")
+    fails("without shed", inclusion="chance")
+    fails("keeps no sample", shed="topw", max_lag="1 second", inclusion="chance")
+    fails("already", shed="samplew", max_lag="1 second", inclusion="Name")
     fails("needs to know when", shed="topw")
     fails('Did you mean shed="topw"', shed="topv", max_lag="1 second")
     fails("max_lag", shed="topw", max_lag="fast")

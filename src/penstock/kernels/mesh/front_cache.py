@@ -120,8 +120,9 @@ class FrontCache:
     def from_chunk(self, blob: pa.Buffer, version: str) -> None:
         """What `to_chunk` wrote."""
         count = int(np.frombuffer(blob, np.int64, 1)[0])
-        hashes = np.frombuffer(blob, np.uint64, count, 8)
-        starts = np.frombuffer(blob, np.int64, count + 1, 8 + 8 * count)
+        # Copies: compiled code takes arrays that cannot be written for another kind, and would be compiled again.
+        hashes = np.frombuffer(blob, np.uint64, count, 8).copy()
+        starts = np.frombuffer(blob, np.int64, count + 1, 8 + 8 * count).copy()
         (rows,) = pa.ipc.open_stream(blob.slice(16 * (count + 1)))
         self._set(hashes, starts, rows)
         self.version = version

@@ -34,7 +34,7 @@ def shed_schema(stream: pa.Schema) -> pa.Schema:
 
 def with_inclusion(stream: pa.Schema, name: str | None) -> pa.Schema:
     """The stream's columns, then the probability with which a row was kept, if that is asked for."""
-    return stream if name is None else stream.append(pa.field(name, pa.float64(), nullable=False))
+    return stream if name is None else stream.append(pa.field(name, pa.float64()))
 
 
 def match_bytes(overload: Overload, budget: int) -> int:
