@@ -13,7 +13,6 @@ refresh, needs a fifth of the time. Both are measured at the start, and the same
 
 from __future__ import annotations
 
-import math
 import random
 import threading
 import time
@@ -46,16 +45,17 @@ class Setting:
 
     scale: float = 1.0
     seconds: float = 300.0
-    reads_every: float = 20.0
-    #: Changes of the small table a second, and what the large one's may need of the time: enough that something must be
-    #: done between two readers, and little enough for all of it to be brought in.
-    small_rate: int = 100
+    reads_every: float = 30.0
+    #: Changes of the small table a second: so few that their number does not matter beside the look through the large
+    #: one (a hundred a second would: each has 600 lines). And the share of the time that changes of the large one need:
+    #: enough that something must be done between two readers, and little enough for all of it to be brought in.
+    small_rate: int = 10
     large_share: float = 0.2
     #: Changes of the large table a second, at the least and at the most, whatever was measured.
-    large_rates: tuple[int, int] = (5_000, 60_000)
+    large_rates: tuple[int, int] = (5_000, 30_000)
 
 
-QUICK = Setting(scale=0.05, seconds=10.0, reads_every=4.0, small_rate=20, large_rates=(1_000, 2_000))
+QUICK = Setting(scale=0.05, seconds=10.0, reads_every=4.0, small_rate=10, large_rates=(1_000, 2_000))
 
 
 class Bench:
@@ -92,19 +92,20 @@ class Bench:
         with self.open(say):
             say("learning what refreshes cost")
             rates, least = self.arrivals.rates, self.setting.large_rates[0]
-            for number in range(12):
-                rates[LARGE] = least * (4, 20, 40)[number % 3]
+            for number in range(15):
+                rates[LARGE] = least * (2, 20, 40)[number % 3]
                 self.arrivals.make(EVERY * 2)
                 self.arrivals.give(2)
                 self.view.read().to_arrow()
-            costs = self.service._times.refreshes
-            self.flat = float(np.median([seconds for _, seconds in list(costs[SMALL].recent)[-6:]]))
-            line = costs[LARGE].line
-            wanted = self.setting.large_share / line.each if line.each else math.inf
-            rates[LARGE] = round(min(max(wanted, least), self.setting.large_rates[1]), -3)
+            # The middle of three, without the first two, for which Spark was slow.
+            large, small = (list(self.service._times.refreshes[name].recent) for name in (LARGE, SMALL))
+            self.flat = float(np.median([seconds for _, seconds in small[-9:]]))
+            (few, quick), (many, slow) = (np.median(large[6 + place :: 3], axis=0) for place in (0, 2))
+            each = max((slow - quick) / (many - few), 1e-9)
+            rates[LARGE] = int(np.clip(self.setting.large_share / each, *self.setting.large_rates)) // 1000 * 1000
             say(
-                f"a refresh of {SMALL} takes {self.flat:.2f} s, of {LARGE} {line.setup:.2f} s and "
-                f"{line.each * 1e6:.1f} µs a change; changes a second: {rates}"
+                f"a refresh of {SMALL} takes {self.flat:.2f} s, of {few:,.0f} changes of {LARGE} {quick:.2f} s, of "
+                f"{many:,.0f} {slow:.2f} s; changes a second: {rates}"
             )
             yield
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.spark.views.delta import SIGN
+from penstock.spark.views.groups import SIGN
 from penstock.spark.views.lookup import first_rows, held_counts, held_rows, netted_parts
 from penstock.spark.views.store import File, TableVersion
 from penstock.testing import bag

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.spark.views import tidy
-from penstock.spark.views.delta import SIGN
+from penstock.spark.views.groups import SIGN
 from penstock.spark.views.store import TableVersion
 from tests.spark.views.test_lookup import SCHEMA, rows, write
 

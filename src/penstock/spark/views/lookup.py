@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from penstock.spark.views.delta import SIGN
+from penstock.spark.views.groups import SIGN
 from penstock.spark.views.store import File, TableVersion
 
 

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from penstock.errors import KernelFault, PenstockError
 from penstock.kernels.views.net import Netted, net_bag, net_keyed, operations
 from penstock.plan.view import Changing, ViewPlan
-from penstock.spark.views.delta import BROADCAST, LOST, ROWS, SIGN, Deltas
+from penstock.spark.views.delta import Deltas
+from penstock.spark.views.groups import LOST, ROWS, SIGN
 from penstock.spark.views.logs import Log, Waiting, in_chunks
 from penstock.spark.views.lookup import first_rows, held_counts, held_rows
 from penstock.spark.views.quick import is_quick, quick_session
@@ -166,7 +167,7 @@ class Maintainer:
         return self._write(self._deltas.mended(state, tables), version), True
 
     def _delta(self, now: Manifest, table: str, part: File) -> DataFrame:
-        deltas = self._quick if is_quick(now, table, part, BROADCAST) else self._deltas
+        deltas = self._quick if is_quick(now, table, part) else self._deltas
         return deltas.refreshed(now.state, now.tables, table, part)
 
     def _write(self, frame: DataFrame, version: int) -> tuple[File, ...]:

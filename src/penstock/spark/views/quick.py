@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from penstock.spark.views.delta import BROADCAST, SMALL_TABLE
 from penstock.spark.views.store import File, Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Groups up to which one task puts them together, and bytes of a table that Spark sends to every task by itself.
+#: Groups up to which one task puts them together.
 FEW_GROUPS = 100_000
-SMALL_TABLE = 8 << 20
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _TASKS = "spark.sql.shuffle.partitions"
 
@@ -34,8 +34,7 @@ def quick_session(spark: SparkSession) -> SparkSession:
     return made
 
 
-def is_quick(now: Manifest, table: str, part: File, broadcast: int) -> bool:
+def is_quick(now: Manifest, table: str, part: File) -> bool:
     """Whether a refresh needs no shuffle but that of its few groups."""
-    others = [sum(file.size for file in (*v.base, *v.parts)) for name, v in now.tables.items() if name != table]
-    large = sum(size > SMALL_TABLE for size in others)
-    return part.rows <= broadcast and large <= 1 and sum(file.rows for file in now.state) <= FEW_GROUPS
+    large = sum(version.size > SMALL_TABLE for name, version in now.tables.items() if name != table)
+    return part.rows <= BROADCAST and large <= 1 and sum(file.rows for file in now.state) <= FEW_GROUPS

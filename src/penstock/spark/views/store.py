@@ -86,6 +86,11 @@ class TableVersion:
     changes: int = 0
     aside: int = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size for file in (*self.base, *self.parts))
+
 
 @dataclass(frozen=True)
 class Manifest:

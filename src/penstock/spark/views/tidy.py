@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from penstock.spark.views.delta import SIGN
+from penstock.spark.views.groups import SIGN
 from penstock.spark.views.lookup import netted_parts
 from penstock.spark.views.store import File, TableVersion
 
