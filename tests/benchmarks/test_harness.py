@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import machine, report
-from benchmarks.harness import Benchmark, Contestant, Limit, Measured, Ratio, Sample, Summary, chosen, run
+from benchmarks.harness import Benchmark, Contestant, Limit, Measured, Ratio, Sample, Share, Summary, chosen, run
 
 
 def silent(text):
@@ -75,6 +75,14 @@ def test_limits_on_rate_and_on_time():
     limits = (Limit("A", rate=900), Limit("A", rate=1100), Limit("A", seconds=1.0), Limit("A", seconds=0.9))
     outcome = run(benchmark(fixed("A", 1.0), limits=limits), rounds=1, say=silent)
     assert [verdict.met for verdict in outcome.verdicts()] == [True, False, True, False]
+
+
+def test_a_share_is_of_what_all_samples_count():
+    counts = {1: (1, 2), 2: (8, 8)}
+    turn = lambda at: [Sample(1, 1.0, details=dict(zip(("good", "all"), counts.get(at.round, (0, 0)), strict=True)))]  # noqa: E731
+    shares = (Share("a", "good", "all", goal=0.95), Share("b", "good", "all"))
+    [verdict] = run(benchmark(Contestant("a", turn), shares=shares), rounds=2, say=silent).verdicts()
+    assert (verdict.value, verdict.low, verdict.high, verdict.met) == (90.0, 50.0, 100.0, False)
 
 
 def test_claims_about_those_who_did_not_run_are_left_out():
