@@ -75,19 +75,21 @@ class Held:
         """How many rows."""
         return len(self.keys)
 
-    def add(self, name: str, rows: Arrivals, nbytes: int) -> None:
-        """Take in the rows of one micro-batch; `nbytes` is what their payload holds on to."""
-        latest = int(rows.times.max(initial=-(1 << 62))) if self._timed else 0
-        self.chunks[name] = Chunk(self._next, rows.size, latest, rows.payload, nbytes)
-        numbers = np.arange(self._next, self._next + rows.size)
-        self._next += rows.size
-        order = np.lexsort((rows.values[:, 0], rows.keys))
-        place = _merge(self.keys, self.first, rows.keys[order], rows.values[order, 0])
-        self.keys = np.concatenate([self.keys, rows.keys[order]])[place]
-        self.values = np.concatenate([self.values, rows.values[order]])[place]
-        self.numbers = np.concatenate([self.numbers, numbers[order]])[place]
+    def add(self, *chunks: tuple[str, Arrivals, int]) -> None:
+        """Take in the rows of micro-batches: each with its name, and the bytes that its payload holds on to."""
+        before = self._next
+        for name, rows, nbytes in chunks:
+            latest = int(rows.times.max(initial=-(1 << 62))) if self._timed else 0
+            self.chunks[name] = Chunk(self._next, rows.size, latest, rows.payload, nbytes)
+            self._next += rows.size
+        keys, values, times = (np.concatenate([rows[field] for _, rows, _ in chunks]) for field in range(3))
+        order = np.lexsort((values[:, 0], keys))
+        place = _merge(self.keys, self.first, keys[order], values[order, 0])
+        self.keys = np.concatenate([self.keys, keys[order]])[place]
+        self.values = np.concatenate([self.values, values[order]])[place]
+        self.numbers = np.concatenate([self.numbers, before + order])[place]
         if self._timed:
-            self.times = np.concatenate([self.times, rows.times[order]])[place]
+            self.times = np.concatenate([self.times, times[order]])[place]
         self._find_starts()
 
     def drop(self, names: list[str]) -> None:

@@ -23,6 +23,8 @@ from penstock.kernels.standing.search import F64, I32, I64
 LEAF, FAN = 16, 8
 #: Queries of a group that reach farthest, and are looked at before all others.
 _FARTHEST = 8
+#: More classes than a group has, each with FAN times as many queries as the one before.
+_MOST_CLASSES = 12
 
 
 class Tree(NamedTuple):
@@ -111,16 +113,24 @@ def _ordered(region: I64, starts: I64, ranges: F64, stabs: F64) -> tuple[I64, I6
     grouped = region < len(stabs)
     stab = np.append(stabs, 0.0)[region]
     reach = np.where(grouped, np.maximum(stab - ranges[:, 2], ranges[:, 3] - stab), -ranges[:, 0])
-    by_reach = np.lexsort((-reach, region))
+    by_reach = _by(region, -reach)
     rank = np.empty(len(region), np.int64)
     rank[by_reach] = np.arange(len(region)) - starts[region[by_reach]]
     farther = np.maximum(np.ceil(np.log2((rank + 1) / _FARTHEST) / np.log2(FAN)), 0).astype(np.int64)
     strip = int(np.ceil(np.sqrt((starts[-1] - starts[-2]) / LEAF))) * LEAF
     tier = np.where(grouped, farther, rank // max(strip, 1))
-    order = np.lexsort((np.where(grouped, ranges[:, 0], ranges[:, 1]), tier, region))
+    order = _by(_MOST_CLASSES * region + tier, np.where(grouped, ranges[:, 0], ranges[:, 1]))
     tier, place = np.where(grouped, tier, 0)[order], region[order]
     new = np.flatnonzero(np.append(True, (tier[1:] != tier[:-1]) | (place[1:] != place[:-1]))[: len(order)])
     return order, np.append(new, len(order)).astype(np.int64)
+
+
+def _by(numbers: I64, values: F64) -> I64:
+    """The order by numbers, and by values where these are equal: twice as fast as one sort by both."""
+    first = np.argsort(values)
+    numbers = numbers[first]
+    few = numbers.astype(np.uint16) if numbers.max(initial=0) < 1 << 16 else numbers
+    return first[np.argsort(few, kind="stable")]
 
 
 def _boxes_needed(starts: I64) -> int:

@@ -193,11 +193,10 @@ class StandingJoin(Kernel):
             self._next, self._base, self._deltas = int(said["next"]), str(said["base"]), dict(said["deltas"])
             if self._base:
                 self._restore_queries(chunks)
-            for name in sorted(chunks):
-                if name[0] in "01":
-                    rows = read_blob(chunks[name])
-                    side = int(name[0])
-                    self.held[side].add(name, self._from_chunk(side, rows), chunks[name].size)
+            for side, held in enumerate(self.held):
+                names = sorted(name for name in chunks if name[0] == str(side))
+                if names:
+                    held.add(*((n, self._from_chunk(side, read_blob(chunks[n])), chunks[n].size) for n in names))
         except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise StateDamaged(
                 "The stored state of standing queries cannot be read.",
@@ -319,7 +318,7 @@ class StandingJoin(Kernel):
         waiting = arrived._replace(payload=arrived.payload.select(list(self._results.waiting[side])))
         blob = row_blob(waiting)
         # The columns as they lie in the blob: what was read is let go.
-        self.held[side].add(name, self._from_chunk(side, read_blob(blob)), blob.size)
+        self.held[side].add((name, self._from_chunk(side, read_blob(blob)), blob.size))
         self._log.add(name, blob)
 
     def _expire(self, watermark: int) -> None:
