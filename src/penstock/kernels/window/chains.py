@@ -19,6 +19,8 @@ I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 
 END = -1
+#: Probes whose first entries are looked up together.
+_TOGETHER = 64
 
 
 class Entries(NamedTuple):
@@ -101,23 +103,37 @@ def _probe(
     mask = np.uint64(heads.size - 1)
     room = out.size
     found = 0
-    for p in range(at, p_hashes.size):
-        h = p_hashes[p]
-        before = p_before[p]
-        least, most = p_moments[p] + low, p_moments[p] + high
-        if entry == END:
-            entry = heads[np.int64(h & mask)]
-        while entry >= first:
-            if hashes[entry] == h and least <= moments[entry] <= most:
-                number = numbers[entry]
-                if number < before and before - number <= rows:
-                    if found == room:
-                        return found, p, entry
-                    out[found] = p
-                    met[found] = entry
-                    found += 1
-            entry = nexts[entry]
-        entry = END
+    # The first entries of some chains are looked up before the first of them is needed: memory answers many at once.
+    newest = np.empty(_TOGETHER, np.int32)
+    second = np.empty(_TOGETHER, np.int32)
+    theirs = np.empty(_TOGETHER, np.uint64)
+    for begin in range(at, p_hashes.size, _TOGETHER):
+        end = min(begin + _TOGETHER, p_hashes.size)
+        for p in range(begin, end):
+            newest[p - begin] = heads[np.int64(p_hashes[p] & mask)]
+        for p in range(begin, end):
+            one = max(newest[p - begin], 0)
+            theirs[p - begin] = hashes[one]
+            second[p - begin] = nexts[one]
+        for p in range(begin, end):
+            h = p_hashes[p]
+            if entry == END:
+                entry = newest[p - begin]
+                if entry >= first and theirs[p - begin] != h:
+                    entry = second[p - begin]
+            before = p_before[p]
+            least, most = p_moments[p] + low, p_moments[p] + high
+            while entry >= first:
+                if hashes[entry] == h and least <= moments[entry] <= most:
+                    number = numbers[entry]
+                    if number < before and before - number <= rows:
+                        if found == room:
+                            return found, p, entry
+                        out[found] = p
+                        met[found] = entry
+                        found += 1
+                entry = nexts[entry]
+            entry = END
     return found, p_hashes.size, END
 
 

@@ -39,6 +39,8 @@ _COLUMNS: dict[str, Any] = {
     "met": np.uint8,
     "nexts": np.int32,
 }
+#: In a chunk: the number of its first row, where the others follow without a gap.
+_FIRST = "first"
 #: Describes rows: the hash of each one's key, and its moment.
 Describe = Callable[[pa.RecordBatch], tuple[U64, I64]]
 
@@ -296,6 +298,7 @@ class SideRows:
     def restore(self, said: dict[str, Any], chunks: Mapping[str, pa.Buffer], describe: Describe) -> None:
         """Have the rows again that `head` and the chunks speak of."""
         holes = np.frombuffer(chunks[said["live"]], np.uint8) if said["live"] else np.zeros(0, np.uint8)
+        self._make_room(sum(stored for _, stored, holed in said["pieces"] if not holed))
         for name, stored, holed in said["pieces"]:
             rows, numbers = _read(chunks[name], self._schema)
             if rows.num_rows != stored:
@@ -337,8 +340,10 @@ def _without(piece: Piece, stay: Mask) -> npt.NDArray[np.uint8]:
 
 
 def _write(rows: pa.RecordBatch, numbers: I64) -> pa.Buffer:
-    columns = [*rows.columns, pa.array(numbers)]
-    batch = pa.RecordBatch.from_arrays(columns, [str(i) for i in range(len(columns))])
+    columns, notes = list(rows.columns), {_FIRST: str(numbers[0])}
+    if not np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
+        columns, notes = [*columns, pa.array(numbers)], {}
+    batch = pa.RecordBatch.from_arrays(columns, [str(i) for i in range(len(columns))], metadata=notes)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -347,5 +352,9 @@ def _write(rows: pa.RecordBatch, numbers: I64) -> pa.Buffer:
 
 def _read(blob: pa.Buffer, schema: pa.Schema) -> tuple[pa.RecordBatch, I64]:
     batch = pa.ipc.open_stream(blob).read_next_batch()
-    *columns, numbers = batch.columns
-    return pa.RecordBatch.from_arrays(columns, schema=schema), numbers.to_numpy().copy()
+    first = (batch.schema.metadata or {}).get(_FIRST.encode())
+    if first is not None:
+        numbers = np.arange(int(first), int(first) + batch.num_rows)
+    else:
+        numbers = batch.columns[-1].to_numpy().copy()
+    return pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema), numbers
