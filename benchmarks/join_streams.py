@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks import streams
+from benchmarks import evictions, streams
 from benchmarks.harness import Benchmark, Contestant, Ratio, Recall, Sample, Turn
 from benchmarks.judge import Keys
 
@@ -59,6 +59,7 @@ def benchmarks(quick: bool) -> list[Benchmark]:
             (Ratio(QUARTER, EXACT, 1), Ratio(QUARTER, SPARK, 1), Ratio(EXACT, SPARK)),
             recalls=(Recall(QUARTER, SPARK, 0.85), Recall(EXACT, SPARK, 1.0)),
         ),
+        evictions.benchmark(quick),
     ]
 
 
