@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from benchmarks import shared_overload, streams
+from benchmarks import shared_kernels, shared_overload, streams
 from benchmarks.harness import Benchmark, Contestant, Ratio, Sample, Turn
 from benchmarks.join_streams import Size, sides, spark_join
 
@@ -38,6 +38,7 @@ def benchmarks(quick: bool) -> list[Benchmark]:
             lambda: contestants(size, 2),
             (Ratio(SHARED, SPARK, 5), Ratio(SHARED, SEVEN, 1), Ratio(SHARED, WIDEST)),
         ),
+        shared_kernels.benchmark(quick, SHARES),
         shared_overload.benchmark(quick),
     ]
 
