@@ -122,13 +122,13 @@ def test_a_page_of_this_server_may_call(server: Served) -> None:
         (b"{", "application/json", 400),
         (b"[]", "application/json", 400),
         (b'{"name": "q"}', "application/json", 400),
-        (b'{"name": 5, "text": "SELECT 1"}', "application/json", 400),
-        (b'{"name": "q", "text": "SELECT 1", "more": 1}', "application/json", 400),
+        (b'{"name": 5, "sql": "SELECT 1"}', "application/json", 400),
+        (b'{"name": "q", "sql": "SELECT 1", "more": 1}', "application/json", 400),
         (b"\xff\xfe", "application/json", 400),
         (b"[" * 9_000 + b"]" * 9_000, "application/json", 400),
         (b"name=q", "application/x-www-form-urlencoded", 415),
-        (b'{"name": "q", "text": "x"}', "text/plain", 415),
-        (b'{"name": "q", "text": "' + b"x" * 6_000 + b'"}', "application/json", 429),
+        (b'{"name": "q", "sql": "x"}', "text/plain", 415),
+        (b'{"name": "q", "sql": "' + b"x" * 6_000 + b'"}', "application/json", 429),
         (b"x" * 20_001, "application/json", 413),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_body_without_a_length_is_counted(server: Served) -> None:
 )  # fmt: skip
 def test_names_are_names(server: Served, name: str) -> None:
     with server.client() as client:
-        answer = client.post("/queries", json={"name": name, "text": "SELECT * FROM orders"})
+        answer = client.post("/queries", json={"name": name, "sql": "SELECT * FROM orders"})
         assert answer.status_code == 400, answer.text
         quiet(answer)
     assert not server.engine.queries()
@@ -184,8 +184,8 @@ def test_names_are_names(server: Served, name: str) -> None:
 def test_texts_that_would_reach_beyond_the_catalogue_are_refused(server: Served, text: str) -> None:
     with server.client() as client:
         for answer in (
-            client.post("/queries", json={"name": "q", "text": text}),
-            client.post("/explain", json={"text": text}),
+            client.post("/queries", json={"name": "q", "sql": text}),
+            client.post("/explain", json={"sql": text}),
         ):
             assert answer.status_code == 400, answer.text
             assert "root:" not in answer.text
@@ -211,7 +211,7 @@ def test_no_file_beside_the_page_is_served(server: Served, path: str) -> None:
 def test_there_are_as_many_queries_as_may_be(server: Served) -> None:
     with server.client() as client:
         codes = [
-            client.post("/queries", json={"name": f"q{n}", "text": "SELECT * FROM orders"}).status_code
+            client.post("/queries", json={"name": f"q{n}", "sql": "SELECT * FROM orders"}).status_code
             for n in range(4)
         ]
         assert codes == [201, 201, 201, 429]
@@ -277,7 +277,7 @@ def test_an_error_of_ours_tells_no_trace(server: Served, monkeypatch: pytest.Mon
 
 def test_offsets_and_numbers_in_addresses_are_checked(server: Served) -> None:
     with server.client() as client:
-        client.post("/queries", json={"name": "q", "text": "SELECT * FROM orders"})
+        client.post("/queries", json={"name": "q", "sql": "SELECT * FROM orders"})
         for query in ("after=x", "after=-1-0", "limit=0", "limit=99999999", "after=" + "9" * 300, "limit=1e9"):
             answer = client.get(f"/queries/q/results?{query}")
             assert answer.status_code == 400, query

@@ -33,7 +33,7 @@ def server(shared: Served) -> Iterator[Served]:
 
 def register(server: Served, name: str, text: str) -> dict[str, object]:
     with server.client() as client:
-        answer = client.post("/queries", json={"name": name, "text": text})
+        answer = client.post("/queries", json={"name": name, "sql": text})
     assert answer.status_code == 201, answer.text
     eventually(lambda: server.engine.status(name)["state"] == "running")
     return answer.json()
@@ -59,8 +59,8 @@ def test_a_query_lives_from_registration_to_removal(server: Served) -> None:
             if not page["more"]:
                 break
         assert found == [n for n in range(40) if n % 10 >= 5]
-        assert client.post("/queries", json={"name": "big", "text": BIG}).status_code == 409
-        assert client.post("/explain", json={"text": BIG}).json()["shares_with"] == ["big", "everything"]
+        assert client.post("/queries", json={"name": "big", "sql": BIG}).status_code == 409
+        assert client.post("/explain", json={"sql": BIG}).json()["shares_with"] == ["big", "everything"]
         assert client.delete("/queries/big").status_code == 204
         assert client.get("/queries/big").status_code == 404
         assert "Did you mean" in client.get("/queries/everythin").json()["error"]["do"]
@@ -91,7 +91,7 @@ def test_a_query_answers_from_the_batch_at_which_it_came(server: Served) -> None
 
 def test_a_fault_in_a_text_is_told_with_its_place(server: Served) -> None:
     with server.client() as client:
-        answer = client.post("/queries", json={"name": "q", "text": "SELECT order_id\nFROM orders\nWHERE amount > 5"})
+        answer = client.post("/queries", json={"name": "q", "sql": "SELECT order_id\nFROM orders\nWHERE amount > 5"})
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert (error["kind"], error["line"]) == ("BadSQL", 3)

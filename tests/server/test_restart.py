@@ -150,7 +150,7 @@ def test_200_queries_survive_kills_at_every_moment_and_are_answered_as_the_judge
         shop.add("shipments", 60)
 
     def register(client: httpx.Client, name: str) -> None:
-        answer = client.post("/queries", json={"name": name, "text": queries[name][0]})
+        answer = client.post("/queries", json={"name": name, "sql": queries[name][0]})
         assert answer.status_code == 201, answer.text
 
     try:

@@ -49,14 +49,14 @@ class NewQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     name: str
-    text: str
+    sql: str
 
 
 class Asked(BaseModel):
-    """A text to be explained."""
+    """A query to be explained."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    text: str
+    sql: str
 
 
 def make_app(engine: Engine, token: Token, hosts: frozenset[str], limits: Limits | None = None) -> Guard:
@@ -89,7 +89,8 @@ def _errors(app: FastAPI) -> None:
     async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
         # What was sent is not sent back.
         said = "; ".join(f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors()[:5])
-        return JSONResponse(Refused(400, f"This call is not understood: {said}.").body, 400)
+        what = f"This call is not understood: {said}."
+        return JSONResponse(Refused(400, what, "GET /openapi.json says what each call takes.").body, 400)
 
     @app.exception_handler(HTTPException)
     async def unknown(_: Request, error: HTTPException) -> JSONResponse:
@@ -108,12 +109,12 @@ def _queries(app: FastAPI, engine: Engine, hub: Hub, limits: Limits) -> None:
     @app.post("/queries", status_code=201)
     def register(query: NewQuery) -> dict[str, Any]:
         """Register a query as SQL text; it answers from the next results on, also after a restart of the server."""
-        return engine.register(query.name, query.text)
+        return engine.register(query.name, query.sql)
 
     @app.post("/explain")
     def explain(asked: Asked) -> dict[str, Any]:
         """What a text would run, with whom it would share and what that costs; registers nothing."""
-        return engine.explain(asked.text)
+        return engine.explain(asked.sql)
 
     @app.get("/queries/{name}")
     def status(name: str) -> dict[str, Any]:

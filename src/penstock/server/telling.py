@@ -22,7 +22,7 @@ def query_status(member: Member, group: Group | None, state: str, fault: BaseExc
     entry, made = member.entry, member.made
     return {
         "name": entry.name,
-        "text": entry.text,
+        "sql": entry.text,
         "operator": made.operator if made is not None else entry.operator,
         "kind": made.kind if made is not None else "unknown",
         "state": state,

@@ -100,7 +100,7 @@ function show(progress, queries) {
 // Many queries: those that are looked for, and of these not more than a page can hold.
 function showQueries() {
   const letters = $("find").value.trim().toLowerCase();
-  const fits = (query) => !letters || [query.name, query.text ?? "", query.state].some((one) => one.toLowerCase().includes(letters));
+  const fits = (query) => !letters || [query.name, query.sql ?? "", query.state].some((one) => one.toLowerCase().includes(letters));
   const found = latest.filter(fits);
   $("finder").hidden = latest.length <= FEW;
   set($("found"), found.length > SHOWN ? `the first ${SHOWN} of ${count(found.length)}` : letters ? `${count(found.length)} of ${count(latest.length)}` : "");
@@ -163,7 +163,7 @@ function makeQuery(query) {
   entry.rows = h("button", { type: "button", "aria-label": `Results of ${name}`, onclick: () => read(name, entry.kind) }, "Results");
   const removing = h("button", { type: "button", "aria-label": `Remove ${name}`, onclick: () => askToRemove(name) }, "Remove");
   entry.name = name;
-  entry.text = h("pre", {}, query.text ?? "");
+  entry.text = h("pre", {}, query.sql ?? "");
   entry.element = h(
     "article", { class: "query", "data-query": name, "aria-label": `Query ${name}` },
     h("div", {}, h("div", { class: "heading" }, h("h3", {}, name), entry.state), entry.text),
@@ -181,7 +181,7 @@ function showQuery(entry, query) {
   set(entry.toggle, entry.paused ? "Resume" : "Pause");
   entry.toggle.setAttribute("aria-label", `${entry.paused ? "Resume" : "Pause"} ${query.name}`);
   set(entry.fault, faultText(query.error));
-  entry.text.hidden = !query.text;
+  entry.text.hidden = !query.sql;
   const time = query.response_seconds;
   // Of a query that shares its join, its own; else that of its group.
   const own = query.response?.results ? query.response : null;
