@@ -211,8 +211,7 @@ def test_no_file_beside_the_page_is_served(server: Served, path: str) -> None:
 def test_there_are_as_many_queries_as_may_be(server: Served) -> None:
     with server.client() as client:
         codes = [
-            client.post("/queries", json={"name": f"q{n}", "sql": "SELECT * FROM orders"}).status_code
-            for n in range(4)
+            client.post("/queries", json={"name": f"q{n}", "sql": "SELECT * FROM orders"}).status_code for n in range(4)
         ]
         assert codes == [201, 201, 201, 429]
         for n in range(3):
