@@ -34,10 +34,11 @@ from papers.claims import Claim
 from papers.figure import Figure, Say
 from penstock.kernels.contract import Batch, Kernel, Portion
 from penstock.kernels.measure import measure as bytes_of
+from penstock.kernels.mesh.budget import LEAST_WINDOW, reserve
 from penstock.kernels.mesh.index import BYTES_PER_ROW
 from penstock.kernels.mesh.inl import IndexNestedLoops
 from penstock.kernels.mesh.inl import reserve as beside_pool
-from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, MeshJoin, reserve
+from penstock.kernels.mesh.meshjoin import MeshJoin
 from penstock.kernels.mesh.stopwatch import SLICE, typical
 from penstock.tables import Table, prepare, system_cache, table
 from penstock.tables.lmdb_index import LmdbIndex, build_index

@@ -23,9 +23,10 @@ import pyarrow.parquet as pq
 from papers.figure import Say
 from penstock.kernels.contract import Batch, Portion
 from penstock.kernels.measure import measure as bytes_of
+from penstock.kernels.mesh.budget import LEAST_WINDOW, reserve
 from penstock.kernels.mesh.calibrate import WINDOWS, calibrate
 from penstock.kernels.mesh.index import BYTES_PER_ROW
-from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, MeshJoin, reserve
+from penstock.kernels.mesh.meshjoin import MeshJoin
 from penstock.kernels.mesh.page_sizes import page_variants
 from penstock.kernels.mesh.stopwatch import timed, typical
 from penstock.models.mesh_cost import Coefficients

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from penstock.errors import BadOption, MemoryTooSmall, PenstockError, PlanError
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metric
+from penstock.kernels.mesh.budget import least_budget, rows_in
 from penstock.kernels.mesh.condition import Condition, Equal
 from penstock.kernels.mesh.front import GAIN, SHARE
-from penstock.kernels.mesh.meshjoin import How, MeshJoin, carried, least_budget, results_schema, rows_in
+from penstock.kernels.mesh.meshjoin import How, MeshJoin, carried, results_schema
 from penstock.plan.base import Plan, Side
 from penstock.plan.faults import Faults
 from penstock.plan.outlook import Outlook, outlook

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from penstock.kernels.contract import RESULTS
+from penstock.kernels.mesh.budget import least_budget
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.following import FollowingJoin
-from penstock.kernels.mesh.meshjoin import least_budget
 from penstock.tables import Table
 from penstock.testing import assert_same_rows
 from penstock.testing.conformance import Case, register

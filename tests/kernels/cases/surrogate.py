@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from penstock.kernels.contract import RESULTS, Portion
+from penstock.kernels.mesh.budget import least_budget
 from penstock.kernels.mesh.condition import Equal
-from penstock.kernels.mesh.meshjoin import least_budget
 from penstock.kernels.mesh.surrogate import ASSIGNED, SurrogateKeys
 from penstock.testing.conformance import Case, register, side_of
 from penstock.testing.strategies import key_names, table_schema

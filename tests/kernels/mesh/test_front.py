@@ -7,12 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.kernels.contract import RESULTS, Portion
+from penstock.kernels.mesh.budget import LEAST_WINDOW, least_budget
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.following import FollowingJoin
 from penstock.kernels.mesh.front import GAIN, SHARE
 from penstock.kernels.mesh.front_cache import FrontCache
 from penstock.kernels.mesh.hot import best, sample
-from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, MeshJoin, least_budget
+from penstock.kernels.mesh.meshjoin import MeshJoin
 from penstock.tables import table
 from penstock.testing import CRASH, Host, assert_same_rows, play, uniform_keys, zipf_keys
 

@@ -8,7 +8,8 @@ import pytest
 
 from penstock.errors import MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, Batch, Portion
-from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, STEPS_PER_CYCLE, MeshJoin, least_budget
+from penstock.kernels.mesh.budget import LEAST_WINDOW, least_budget
+from penstock.kernels.mesh.meshjoin import STEPS_PER_CYCLE, MeshJoin
 from penstock.plan.conditions import band
 from penstock.plan.conditions import range as value_range
 from penstock.plan.join_table import JoinTablePlan

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.kernels.mesh.budget import reserve, rows_in
 from penstock.kernels.mesh.calibrate import calibrate
-from penstock.kernels.mesh.meshjoin import reserve, rows_in
 from penstock.kernels.mesh.page_sizes import page_variants
 from penstock.models.mesh_cost import Coefficients
 from penstock.models.mesh_tuner import fastest, with_buffer

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.kernels.contract import RESULTS
+from penstock.kernels.mesh.budget import least_budget
 from penstock.kernels.mesh.condition import Equal
-from penstock.kernels.mesh.meshjoin import least_budget
 from penstock.kernels.mesh.shed.gate import Overload
 from penstock.kernels.mesh.shedding import SHED, SheddingJoin, with_counts
 from penstock.tables import table

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.kernels.contract import Changes, ChunkLog
 from penstock.kernels.measure import measure
-from penstock.kernels.mesh.meshjoin import pack_rows, unpack_rows
+from penstock.kernels.mesh.window import pack_rows, unpack_rows
 from penstock.tables.keys import equal_keys, hash_keys
 
 if TYPE_CHECKING:

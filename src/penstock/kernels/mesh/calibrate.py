@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from penstock.kernels.mesh.budget import reserve
 from penstock.kernels.mesh.index import BYTES_PER_ROW
-from penstock.kernels.mesh.meshjoin import reserve
 from penstock.kernels.mesh.stopwatch import SLICE, Stopwatch, typical
 from penstock.models.curve import Curve
 from penstock.models.mesh_cost import Coefficients

@@ -13,21 +13,18 @@ import pyarrow as pa
 from penstock.errors import MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Changes, Emission, Kernel, Metric
 from penstock.kernels.measure import fixed_width, measure, runs, widths
+from penstock.kernels.mesh.budget import LEAST_WINDOW, SLICE_BYTES, beside_window, reserve
 from penstock.kernels.mesh.condition import FAILED, MET, Condition, Equal
 from penstock.kernels.mesh.front import Front
 from penstock.kernels.mesh.index import I64
-from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, gather_pieces
+from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, gather_pieces, pack_rows, unpack_rows
 from penstock.tables.base import Page, Table
 
 if TYPE_CHECKING:
     from penstock.tables.keys import Mask
 
-#: The least room for waiting rows that makes a scan worth its cost.
-LEAST_WINDOW = 64 << 10
 #: A waiting row has met every page after at most this many steps.
 STEPS_PER_CYCLE = 8
-#: Results leave in batches of about this many bytes.
-_SLICE_BYTES = 5 << 19
 _SLICE_ROWS = 65_536
 #: With this many waiting rows for each page, most of a page is needed and it pays to fetch it ahead.
 _WORTH_FETCHING = 64
@@ -175,7 +172,7 @@ class MeshJoin(Kernel):
                     self._close(opened, opened_cost)
                     opened, opened_cost, overflowed = [], 0.0, True
                     if front is not None:
-                        front.watch((piece for packet in self._window.packets for piece in packet.pieces), _SLICE_BYTES)
+                        front.watch((piece for packet in self._window.packets for piece in packet.pieces), SLICE_BYTES)
                     yield from self._scan(len(self._pages))
         self._close(opened, opened_cost)
         # Which rows came before the overflow depends on their order; after it nothing may be left waiting, so that a
@@ -305,8 +302,8 @@ class MeshJoin(Kernel):
         for first, last in runs(front.cache.counts(numbers[known]).astype(np.float64), _SLICE_ROWS):
             ours, theirs = front.cache.pairs(numbers[known[first:last]])
             ours += first
-            for begin, end in runs(widths(partners, theirs) + sizes[ours], _SLICE_BYTES):
-                self._note(beside + _SLICE_BYTES)
+            for begin, end in runs(widths(partners, theirs) + sizes[ours], SLICE_BYTES):
+                self._note(beside + SLICE_BYTES)
                 place = ours[begin:end]
                 row, partner = rows.take(pa.array(known[place])), partners.take(pa.array(theirs[begin:end]))
                 if self._how in ("semi", "anti"):
@@ -324,7 +321,7 @@ class MeshJoin(Kernel):
 
     def _whole(self, rows: pa.RecordBatch) -> Iterator[Emission]:
         """Rows of the stream as results."""
-        for begin, end in runs(widths(rows, np.arange(rows.num_rows)), _SLICE_BYTES):
+        for begin, end in runs(widths(rows, np.arange(rows.num_rows)), SLICE_BYTES):
             self._counts["rows_out"] += end - begin
             yield Emission(RESULTS, rows.slice(begin, end - begin))
 
@@ -334,7 +331,7 @@ class MeshJoin(Kernel):
             return
         numbers = np.flatnonzero(which)
         schema = self.channels[RESULTS]
-        for begin, end in runs(widths(rows, numbers), _SLICE_BYTES):
+        for begin, end in runs(widths(rows, numbers), SLICE_BYTES):
             some = rows.take(pa.array(numbers[begin:end]))
             self._note(beside + measure(some))
             nulls = [pa.nulls(some.num_rows, field.type) for field in list(schema)[some.num_columns :]]
@@ -438,7 +435,7 @@ class MeshJoin(Kernel):
 
     def _slice_rows(self, page: Page) -> int:
         each = page.row_width + self._window.nbytes / max(self._window.rows, 1) + 16
-        return int(min(max(_SLICE_BYTES / each, 16), _SLICE_ROWS))
+        return int(min(max(SLICE_BYTES / each, 16), _SLICE_ROWS))
 
     def _join(self, page: Page, page_rows: I64, window_rows: I64) -> Iterator[Emission]:
         if self._how in ("semi", "anti"):
@@ -452,7 +449,7 @@ class MeshJoin(Kernel):
         first = np.flatnonzero(np.diff(page_rows, prepend=-1))
         partners = self._reader.take(page, page_rows[first])
         met = np.repeat(np.arange(len(first)), np.diff(first, append=len(page_rows)))
-        for begin, end in runs(widths(partners, met) + self._window.widths(window_rows), _SLICE_BYTES):
+        for begin, end in runs(widths(partners, met) + self._window.widths(window_rows), SLICE_BYTES):
             yield from self._emit(window_rows[begin:end], _pick(partners, met[begin:end]))
 
     def _find(self, page: Page, page_rows: I64, window_rows: I64) -> Iterator[Emission]:
@@ -463,7 +460,7 @@ class MeshJoin(Kernel):
         fresh = self._window.flag(window_rows, MET)
         if self._how == "anti" or not len(fresh):
             return
-        for begin, end in runs(self._window.widths(fresh), _SLICE_BYTES):
+        for begin, end in runs(self._window.widths(fresh), SLICE_BYTES):
             rows = self._window.take(fresh[begin:end])
             self._counts["rows_out"] += rows.num_rows
             yield Emission(RESULTS, rows)
@@ -511,21 +508,6 @@ class MeshJoin(Kernel):
             )
 
 
-def reserve(pages: Sequence[Page], condition: Condition = _EQUAL) -> int:
-    """Bytes beside the window at the most, for any of these pages."""
-    return max((beside_window(page, condition) for page in pages), default=_SLICE_BYTES)
-
-
-def beside_window(page: Page, condition: Condition = _EQUAL) -> int:
-    """Bytes beside the window while a page is met: its hashes and survivors, what reading takes, a slice of results."""
-    return max(condition.page_bytes(page), 8 * page.rows + page.row_bytes) + 4 * page.rows + _SLICE_BYTES
-
-
-def least_budget(pages: Sequence[Page], condition: Condition = _EQUAL) -> int:
-    """The smallest budget with which these pages can be joined."""
-    return reserve(pages, condition) + LEAST_WINDOW
-
-
 def carried(table: Table, condition: Condition) -> list[str]:
     """The table's columns in a result: all but a key that equals the stream's."""
     return [name for name in table.schema.names if not (condition.by_key and name in table.key)]
@@ -538,27 +520,8 @@ def results_schema(stream: pa.Schema, table: Table, condition: Condition = _EQUA
     return pa.schema([*stream, *(table.schema.field(name) for name in carried(table, condition))])
 
 
-def rows_in(budget: int, pages: Sequence[Page], row_bytes: int, condition: Condition = _EQUAL) -> int:
-    """How many rows of this size a window under this budget holds: what one pass over the table is shared by."""
-    return max((budget - reserve(pages, condition)) // (row_bytes + condition.row_bytes), 0)
-
-
 def _pick(rows: pa.RecordBatch, numbers: np.ndarray) -> pa.RecordBatch:
     """The rows with these numbers, which ascend; without a copy where each comes once."""
     first, count = int(numbers[0]), len(numbers)
     once = numbers[-1] - first == count - 1 and bool(np.all(np.diff(numbers) == 1))
     return rows.slice(first, count) if once else rows.take(pa.array(numbers))
-
-
-def pack_rows(pieces: Sequence[pa.RecordBatch]) -> pa.Buffer:
-    """Rows as a chunk."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, pieces[0].schema) as writer:
-        for piece in pieces:
-            writer.write_batch(piece)
-    return sink.getvalue()
-
-
-def unpack_rows(blob: pa.Buffer) -> tuple[pa.RecordBatch, ...]:
-    """The rows of a chunk."""
-    return tuple(pa.ipc.open_stream(blob))

@@ -17,8 +17,9 @@ import numpy as np
 from penstock.kernels.contract import Batch, Portion
 from penstock.kernels.measure import measure
 from penstock.kernels.mesh.bench_stream import BenchStream
+from penstock.kernels.mesh.budget import LEAST_WINDOW, beside_window, reserve
 from penstock.kernels.mesh.index import BYTES_PER_ROW, Cursor, build, probe, sift
-from penstock.kernels.mesh.meshjoin import LEAST_WINDOW, MeshJoin, beside_window, reserve
+from penstock.kernels.mesh.meshjoin import MeshJoin
 from penstock.tables.base import Page, Table
 
 #: Bytes of results that are built at once, whatever the page.

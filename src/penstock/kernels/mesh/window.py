@@ -171,3 +171,17 @@ class Window:
             here = np.flatnonzero(piece == number)
             found[here] = widths(self._pieces[number], rows[here] - self._starts[number])
         return found
+
+
+def pack_rows(pieces: Sequence[pa.RecordBatch]) -> pa.Buffer:
+    """Rows as a chunk."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pieces[0].schema) as writer:
+        for piece in pieces:
+            writer.write_batch(piece)
+    return sink.getvalue()
+
+
+def unpack_rows(blob: pa.Buffer) -> tuple[pa.RecordBatch, ...]:
+    """The rows of a chunk."""
+    return tuple(pa.ipc.open_stream(blob))

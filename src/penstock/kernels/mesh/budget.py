@@ -1,0 +1,34 @@
+"""How much memory a mesh join needs beside the rows that wait, and how many of these a budget has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.kernels.mesh.condition import Condition, Equal
+from penstock.tables.base import Page
+
+#: The least room for waiting rows that makes a scan worth its cost.
+LEAST_WINDOW = 64 << 10
+#: Results leave in batches of about this many bytes.
+SLICE_BYTES = 5 << 19
+_EQUAL = Equal(())
+
+
+def reserve(pages: Sequence[Page], condition: Condition = _EQUAL) -> int:
+    """Bytes beside the window at the most, for any of these pages."""
+    return max((beside_window(page, condition) for page in pages), default=SLICE_BYTES)
+
+
+def beside_window(page: Page, condition: Condition = _EQUAL) -> int:
+    """Bytes beside the window while a page is met: its hashes and survivors, what reading takes, a slice of results."""
+    return max(condition.page_bytes(page), 8 * page.rows + page.row_bytes) + 4 * page.rows + SLICE_BYTES
+
+
+def least_budget(pages: Sequence[Page], condition: Condition = _EQUAL) -> int:
+    """The smallest budget with which these pages can be joined."""
+    return reserve(pages, condition) + LEAST_WINDOW
+
+
+def rows_in(budget: int, pages: Sequence[Page], row_bytes: int, condition: Condition = _EQUAL) -> int:
+    """How many rows of this size a window under this budget holds: what one pass over the table is shared by."""
+    return max((budget - reserve(pages, condition)) // (row_bytes + condition.row_bytes), 0)
