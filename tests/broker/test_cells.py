@@ -116,4 +116,5 @@ def test_a_kind_is_told_and_read_back():
     import pyarrow as pa
 
     for x in (pa.decimal128(12, 3), pa.timestamp("us", "UTC"), pa.float32()):
-        assert Kind.from_json(Kind("min", x, pa.int8()).to_json()) == Kind("min", x, pa.int8())
+        for kind in (Kind("min", x, pa.int8()), Kind("min", x, pa.int8(), x2=pa.float64())):
+            assert Kind.from_json(kind.to_json()) == kind

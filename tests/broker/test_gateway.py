@@ -80,8 +80,9 @@ def test_frames_that_come_twice_tell_nothing_twice_and_a_missing_one_is_noticed(
     assert told([subscriber]) == [world.answers(0, 20)]
 
 
-def test_subscribers_stay_told_while_their_cells_are_split():
-    world = World(seed=3)
+@pytest.mark.parametrize("two", [False, True])
+def test_subscribers_stay_told_while_their_cells_are_split(two: bool):
+    world = World(seed=3, two=two, width=12 if two else 20)
     gateway = Gateway(world.kind)
     ranges = list(world.ranges())
     subscribers = [gateway.subscriber(*ends) for ends in ranges]
@@ -89,10 +90,10 @@ def test_subscribers_stay_told_while_their_cells_are_split():
     last = -1
     for crowd in (1_000, 12, 5):
         cells = CellMap.from_json(gateway.cells.to_json())
-        adapt(cells, *np.array(ranges).T.copy(), crowd)
+        adapt(cells, *np.array(ranges).T[:2].copy(), crowd)
         gateway.adopt(cells)
         for parcel in ByCell(cells).parcels(world.kind.rows(world.batch(50))):
-            gateway.take(("_", parcel.cell), Frame(last, parcel.rows))
+            gateway.take(("_", parcel.cell), Frame.from_bytes(Frame(last, parcel.rows).to_bytes()))
     assert len(gateway.rooms) > 5
     assert told(subscribers) == [world.answers(*ends) for ends in ranges]
 
@@ -120,6 +121,12 @@ def test_an_inverted_range_and_one_without_ends_are_refused():
         gateway.subscriber(5, 4)
     with pytest.raises(ValueError, match="no bound"):
         gateway.subscriber(None, 4)
+    with pytest.raises(BadOption, match="4 ends do not make a range"):
+        gateway.subscriber(1, 4, 1, 4)
+    with pytest.raises(BadOption, match="2 ends do not make two ranges"):
+        Gateway(World(two=True).kind).subscriber(1, 4)
+    with pytest.raises(BadOption, match="from 4 to 3 is empty"):
+        Gateway(World(two=True).kind).subscriber(1, 4, 4, 3)
 
 
 def test_sums_of_floats_come_back_to_what_they_were():

@@ -88,16 +88,18 @@ def test_each_way_of_delivery_tells_every_change_once_over_the_broker(server: Na
     asyncio.run(run())
 
 
-def test_a_gateway_that_was_killed_catches_up(server: NatsServer):
+@pytest.mark.parametrize("two", [False, True])
+def test_a_gateway_that_was_killed_catches_up(server: NatsServer, two: bool):
     async def run() -> None:
-        world = World(seed=2)
-        publisher = Publisher(server.url, "killed", world.kind)
+        world = World(seed=2, two=two)
+        name = f"killed-{two}"
+        publisher = Publisher(server.url, name, world.kind)
         await publisher.open()
-        gateway = await NatsGateway(server.url, "killed", "g").open()
+        gateway = await NatsGateway(server.url, name, "g").open()
         ranges = list(world.ranges(5))
         subscribers = await gateway.subscribe_all(ranges)
         await publisher.publish(0, world.batch(50))
-        await publisher._client.publish("killed._.r", b"not ours")
+        await publisher._client.publish(f"{name}._.r", b"not ours")
         before = [world.answers(*ends) for ends in ranges]
         told = await heard(subscribers, before)
         assert told == before
@@ -105,7 +107,7 @@ def test_a_gateway_that_was_killed_catches_up(server: NatsServer):
         await gateway.close()
         await publisher.publish(1, world.batch(50))
         # Its subscribers come back to another one, each with what it knows last.
-        again = await NatsGateway(server.url, "killed", "g").open()
+        again = await NatsGateway(server.url, name, "g").open()
         back = [
             await again.subscribe(
                 *ends, after=one.after, **({"value": known[-1]} if known and known[-1] is not None and n % 2 else {})

@@ -15,18 +15,25 @@ import pyarrow as pa
 from numba import njit
 
 from penstock.broker.messages import (
+    BOTTOM,
     FLAGS,
+    HAS_BOTTOM,
     HAS_LEFT,
     HAS_OTHER,
     HAS_RIGHT,
+    HAS_TOP,
     HAS_VALUE,
+    INNER_BOTTOM,
     INNER_LEFT,
     INNER_RIGHT,
+    INNER_TOP,
     LEFT,
     OTHER,
     RIGHT,
     SEQ,
+    TOP,
     VALUE,
+    WIDTH,
     Kind,
 )
 from penstock.kernels.subscriptions.codes import decode, encode
@@ -61,6 +68,16 @@ def pairs_of(rows: I64, x1: I64, x2: I64) -> I64:
         pairs = np.empty((count, 2), np.int64)
         concerned(rows, x1, x2, pairs)
     return pairs[:count]
+
+
+def within(rows: I64, pairs: I64, low: I64, high: I64) -> I64:
+    """Of pairs that the first column's rectangle allows, those that the second's does, if there is one."""
+    if rows.shape[1] == WIDTH:
+        return pairs
+    told, low, high = rows[pairs[:, 0]], low[pairs[:, 1]], high[pairs[:, 1]]
+    below = (told[:, FLAGS] & HAS_BOTTOM != 0) & (low <= told[:, BOTTOM])
+    above = (told[:, FLAGS] & HAS_TOP != 0) & (high >= told[:, TOP])
+    return pairs[(low <= told[:, INNER_BOTTOM]) & (told[:, INNER_TOP] <= high) & ~below & ~above]
 
 
 @dataclass

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.broker.answers import Answers, pairs_of
+from penstock.broker.answers import Answers, pairs_of, within
 from penstock.broker.cells import CellMap
-from penstock.broker.messages import SEQ, Frame, Kind
+from penstock.broker.messages import LEAST, MOST, SEQ, Frame, Kind
 from penstock.errors import BadOption
 
 I64 = npt.NDArray[np.int64]
@@ -47,6 +47,9 @@ class Subscriber:
     limit: int = 1_000
     #: Changes up to this message are known already.
     after: int = -1
+    #: The range of the second column, if there is one.
+    low: int = LEAST
+    high: int = MOST
     _waiting: deque[Change] = field(default_factory=deque)
     _reread: bool = False
     _news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -84,21 +87,22 @@ class Room:
     answers: Answers
     #: The last message they know of.
     last: int = -1
-    x1: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    x2: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    #: x1, x2, and the range of the second column, each of all subscribers.
+    ends: I64 = field(default_factory=lambda: np.empty((4, 0), np.int64))
     subscribers: list[Subscriber] = field(default_factory=list)
 
     def add(self, new: Sequence[Subscriber], answers: Answers) -> None:
         """Let subscribers in who know as much as those inside."""
-        self.x1 = np.concatenate([self.x1, np.array([one.x1 for one in new], np.int64)])
-        self.x2 = np.concatenate([self.x2, np.array([one.x2 for one in new], np.int64)])
+        ends = np.array([(one.x1, one.x2, one.low, one.high) for one in new], np.int64).reshape(-1, 4)
+        # Each kind of end side by side, for compiled code to walk.
+        self.ends = np.concatenate([self.ends, ends.T.copy()], axis=1)
         self.subscribers += new
         self.answers.extend(answers)
 
     def remove(self, subscriber: Subscriber) -> None:
         """Let one go."""
         kept = [at for at, one in enumerate(self.subscribers) if one is not subscriber]
-        self.x1, self.x2 = self.x1[kept], self.x2[kept]
+        self.ends = self.ends.take(kept, axis=1)
         self.subscribers = [self.subscribers[at] for at in kept]
         self.answers = self.answers.take(kept)
 
@@ -107,7 +111,8 @@ class Room:
         rows = rows[rows[:, SEQ] > self.last]
         if not len(rows):
             return 0
-        return self.apply(rows, pairs_of(rows, self.x1, self.x2))
+        x1, x2, low, high = self.ends
+        return self.apply(rows, within(rows, pairs_of(rows, x1, x2), low, high))
 
     def apply(self, rows: I64, pairs: I64) -> int:
         """Apply messages to the subscribers they concern, given as (message, subscriber)."""
@@ -136,14 +141,26 @@ class Gateway:
         #: Changes pushed to subscribers.
         self.pushed = 0
 
-    def subscriber(self, x1: Any, x2: Any, *, partition: str = "_", after: int = -1, limit: int = 1_000) -> Subscriber:
-        """A subscriber to a range, not yet let in. `after` is the last message it knows of."""
-        low, high = self.kind.code(x1), self.kind.code(x2)
-        if low > high:
+    def subscriber(self, *ends: Any, partition: str = "_", after: int = -1, limit: int = 1_000) -> Subscriber:
+        """A subscriber to a range (x1, x2), or to one of each of two columns (x1, x2, low, high); not yet let in.
+
+        `after` is the last message it knows of.
+        """
+        columns = [self.kind.x] if self.kind.x2 is None else [self.kind.x, self.kind.x2]
+        if len(ends) != 2 * len(columns):
             raise BadOption(
-                f"The range from {x1!r} to {x2!r} is empty.", do="Give the lower end first: both ends belong to it."
+                f"{len(ends)} ends do not make {'a range' if len(columns) == 1 else 'two ranges'}.",
+                do="Give x1 and x2; where ranges are of two columns, the ends of the second after them.",
             )
-        return Subscriber(partition, low, high, limit, after)
+        codes = [self.kind.code(end, columns[at // 2]) for at, end in enumerate(ends)]
+        for at in range(0, len(codes), 2):
+            if codes[at] > codes[at + 1]:
+                raise BadOption(
+                    f"The range from {ends[at]!r} to {ends[at + 1]!r} is empty.",
+                    do="Give the lower end first: both ends belong to it.",
+                )
+        low, high = codes[2:] or (LEAST, MOST)
+        return Subscriber(partition, codes[0], codes[1], limit, after, low, high)
 
     def place_of(self, subscriber: Subscriber) -> Place:
         """The cell of a subscriber."""
@@ -187,7 +204,7 @@ class Gateway:
             if cells.cells[place[1], 0] < 0:
                 continue
             del self.rooms[place]
-            homes = cells.cells_of(room.x1, room.x2)
+            homes = cells.cells_of(room.ends[0], room.ends[1])
             heirs = []
             for cell in np.unique(homes).tolist():
                 members = np.flatnonzero(homes == cell).tolist()

@@ -18,8 +18,10 @@ I64 = npt.NDArray[np.int64]
 
 #: Columns of a message: its number, which of the next are there, two values, and the rectangle.
 SEQ, FLAGS, VALUE, OTHER, INNER_LEFT, INNER_RIGHT, LEFT, RIGHT = range(8)
-WIDTH = 8
-HAS_VALUE, HAS_OTHER, HAS_LEFT, HAS_RIGHT = 1, 2, 4, 8
+#: With ranges of two columns, the rectangle of the second.
+INNER_BOTTOM, INNER_TOP, BOTTOM, TOP = range(8, 12)
+WIDTH, WIDER = 8, 12
+HAS_VALUE, HAS_OTHER, HAS_LEFT, HAS_RIGHT, HAS_BOTTOM, HAS_TOP = 1, 2, 4, 8, 16, 32
 LEAST, MOST = -(2**63), 2**63 - 1
 _HEADER = struct.Struct("<4sqq")
 _MAGIC = b"PSF1"
@@ -29,33 +31,37 @@ _MAGIC = b"PSF1"
 class Kind:
     """What is subscribed to: the aggregate, and the types behind the codes.
 
-    With `relaxed`, extremes too are told of every value that comes and goes: delivery by CN.
+    With `relaxed`, extremes too are told of every value that comes and goes: delivery by CN. `x2` is the type of the
+    second column, where ranges are of two.
     """
 
     agg: str
     x: pa.DataType
     y: pa.DataType
     relaxed: bool = False
+    x2: pa.DataType | None = None
 
     @property
     def says_all(self) -> bool:
         """Whether a message has the new answer; otherwise it has what came and what went."""
         return self.agg in EXTREMES and not self.relaxed
 
-    def code(self, value: object) -> int:
-        """The code of a bound of a range."""
-        codes, able = encode(pa.array([value], self.x))
+    def code(self, value: object, kind: pa.DataType | None = None) -> int:
+        """The code of a bound of a range; of x, or of that type."""
+        codes, able = encode(pa.array([value], kind or self.x))
         if not able[0]:
             raise ValueError(f"{value!r} is no bound of a range.")
         return int(codes[0])
 
     def rows(self, messages: pa.Table) -> I64:
         """Messages as rows; the columns are those of the results of `Subscriptions`."""
-        out = np.zeros((messages.num_rows, WIDTH), np.int64)
+        out = np.zeros((messages.num_rows, WIDTH if self.x2 is None else WIDER), np.int64)
         out[:, SEQ] = messages.column("seq").to_numpy()
         named = {INNER_LEFT: "inner_left", INNER_RIGHT: "inner_right", LEFT: "outer_left", RIGHT: "outer_right"}
         named |= {VALUE: "value"} if self.says_all else {VALUE: "added", OTHER: "removed"}
-        flags = {VALUE: HAS_VALUE, OTHER: HAS_OTHER, LEFT: HAS_LEFT, RIGHT: HAS_RIGHT}
+        flags = {VALUE: HAS_VALUE, OTHER: HAS_OTHER, LEFT: HAS_LEFT, RIGHT: HAS_RIGHT, BOTTOM: HAS_BOTTOM, TOP: HAS_TOP}
+        if self.x2 is not None:
+            named |= {INNER_BOTTOM: "inner_bottom", INNER_TOP: "inner_top", BOTTOM: "outer_bottom", TOP: "outer_top"}
         for place, name in named.items():
             codes, able = encode(messages.column(name).combine_chunks())
             out[:, place] = np.where(able, codes, 0)
@@ -69,12 +75,14 @@ class Kind:
 
     def to_json(self) -> dict[str, Any]:
         """As it is told to gateways."""
-        return {"agg": self.agg, "x": _text(self.x), "y": _text(self.y), "relaxed": self.relaxed}
+        second = {} if self.x2 is None else {"x2": _text(self.x2)}
+        return {"agg": self.agg, "x": _text(self.x), "y": _text(self.y), "relaxed": self.relaxed, **second}
 
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> Kind:
         """What `to_json` wrote."""
-        return cls(said["agg"], _type(said["x"]), _type(said["y"]), said["relaxed"])
+        second = _type(said["x2"]) if "x2" in said else None
+        return cls(said["agg"], _type(said["x"]), _type(said["y"]), said["relaxed"], second)
 
 
 def _text(kind: pa.DataType) -> str:
@@ -101,9 +109,11 @@ class Frame(NamedTuple):
         if len(data) < _HEADER.size:
             raise BadFrame("A frame is shorter than its header.", do="Publish to these subjects with Penstock alone.")
         magic, after, count = _HEADER.unpack_from(data)
-        if magic != _MAGIC or len(data) != _HEADER.size + count * WIDTH * 8:
+        words, rest = divmod(len(data) - _HEADER.size, 8)
+        if magic != _MAGIC or rest or words not in (count * WIDTH, count * WIDER):
             raise BadFrame(
                 "A message is no frame of subscriptions, or was cut.",
                 do="Publish to these subjects with Penstock alone.",
             )
-        return cls(after, np.frombuffer(data, "<i8", offset=_HEADER.size).reshape(-1, WIDTH))
+        width = WIDTH if words == count * WIDTH else WIDER
+        return cls(after, np.frombuffer(data, "<i8", offset=_HEADER.size).reshape(-1, width))

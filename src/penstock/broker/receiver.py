@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from penstock.broker.cells import CellMap
 from penstock.broker.gateway import Change, Gateway, Place, Room, Subscriber
@@ -134,17 +133,19 @@ class NatsGateway:
             await self._catch_up(place)
 
     async def subscribe(
-        self, x1: Any, x2: Any, *, partition: str = WHOLE, after: int = -1, value: Any = UNKNOWN, limit: int = 1_000
+        self, *ends: Any, partition: str = WHOLE, after: int = -1, value: Any = UNKNOWN, limit: int = 1_000
     ) -> Subscriber:
-        """Let someone in. `after` is the last message it knows of, `value` its answer then (see `Answers.set`).
+        """Let someone in who asks for a range (x1, x2), or for one of each of two columns (x1, x2, low, high).
+
+        `after` is the last message it knows of, `value` its answer then (see `Answers.set`).
 
         Without a value all messages of its cell are read, and the changes after `after` are told.
         """
-        return (await self.subscribe_all([(x1, x2)], partition=partition, after=after, value=value, limit=limit))[0]
+        return (await self.subscribe_all([ends], partition=partition, after=after, value=value, limit=limit))[0]
 
     async def subscribe_all(
         self,
-        ranges: list[tuple[Any, Any]],
+        ranges: Sequence[tuple[Any, ...]],
         *,
         partition: str = WHOLE,
         after: int = -1,
@@ -169,15 +170,12 @@ class NatsGateway:
 
     async def _admit(self, place: Place, group: list[Subscriber], after: int, value: Any) -> None:
         """Bring newcomers up to what their cell knows, then let them in. The cell is locked."""
-        known = self.desk.answers(len(group))
-        entry = Room(known)
+        known, entry = self.desk.answers(len(group)), Room(self.desk.answers(0))
         if value is not UNKNOWN:
             entry.last = after
             for at in range(len(group)):
                 known.set(at, value)
-        entry.x1 = np.array([one.x1 for one in group], np.int64)
-        entry.x2 = np.array([one.x2 for one in group], np.int64)
-        entry.subscribers = group
+        entry.add(group, known)
         await self._read(place, entry)
         room = self.desk.room(place)
         if room.subscribers and room.last < entry.last:

@@ -8,7 +8,7 @@ keeps its subscribers safe is more than a yardstick needs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from penstock.broker.messages import INNER_LEFT, SEQ
 from penstock.broker.publisher import Publisher
 from penstock.broker.receiver import UNKNOWN, NatsGateway
 from penstock.broker.subjects import WHOLE
+from penstock.errors import BadOption
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -37,6 +38,8 @@ class UnicastPublisher(Publisher):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        if self.kind.x2 is not None:
+            raise BadOption("S-UN has ranges of one column alone.", do="Publish ranges of two with Publisher.")
         self._known: dict[str, list[tuple[int, int, int, int]]] = {}
         self._gateways: list[str] = []
         self._index: dict[str, tuple[Unicast, I64]] = {}
@@ -90,7 +93,7 @@ class UnicastGateway(NatsGateway):
 
     async def subscribe_all(
         self,
-        ranges: list[tuple[Any, Any]],
+        ranges: Sequence[tuple[Any, ...]],
         *,
         partition: str = WHOLE,
         after: int = -1,

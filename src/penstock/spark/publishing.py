@@ -131,15 +131,16 @@ def publish(
     plan = flow._plan
     if plan.name != SubscriptionsPlan.name:
         raise BadOption(f"A flow of {plan.name} has no messages to publish.", do="Publish a flow of Subscriptions.")
-    if not isinstance(plan, SubscriptionsPlan) or plan.columns.x2 is not None:
+    if not isinstance(plan, SubscriptionsPlan):
         raise BadOption(
-            "Messages for a join or for ranges of two columns cannot be published.",
-            why="Gateways know cells of ranges of one column.",
+            "Messages for a join cannot be published.",
+            why="They carry the keys of two rows, and gateways know answers of ranges.",
             do="Write flow.results to a sink of your own.",
         )
     schema = plan.channels[RESULTS]
     news = "value" if "value" in schema.names else "added"
-    kind = Kind(plan.agg, schema.field("inner_left").type, schema.field(news).type)
+    second = None if plan.columns.x2 is None else schema.field("inner_bottom").type
+    kind = Kind(plan.agg, schema.field("inner_left").type, schema.field(news).type, x2=second)
     publisher = Publisher(to, name, kind, crowd=crowd, keep_seconds=keep_seconds)
     if set_aside is None:
         warnings.warn(
