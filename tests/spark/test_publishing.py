@@ -17,7 +17,7 @@ from penstock.broker.receiver import NatsGateway
 from penstock.broker.server import NatsServer
 from penstock.broker.subjects import token
 from penstock.errors import BadOption
-from tests.kernels.subscriptions.judge import changes
+from tests.kernels.subscriptions.judge import Table, changes
 from tests.spark.conftest import FINITE, Desk
 from tests.spark.test_subscriptions import updates
 
@@ -89,8 +89,19 @@ def add(desk: Desk, rows: pa.Table, name: str) -> None:
 
 
 def test_a_query_waits_for_a_broker_that_is_down_and_says_so(desk: Desk):
-    broker = NatsServer(desk.folder / "nats")
-    flow = ps.Subscriptions(desk.stream(updates(50, seed=1), files=1), x="x", y="y", key="key", order="at")
+    """Here with ranges of two columns."""
+    broker, table, rows = NatsServer(desk.folder / "nats"), updates(50, seed=1), Table()
+    flow = ps.Subscriptions(desk.stream(table, files=1), x=("x", "at"), y="y", key="key", order="at")
+    for update in table.drop("part").to_pylist():
+        rows.take(update | {"gone": False})
+    early = [y for _, _, y, at in rows.rows.values() if at <= 25]
+
+    async def told() -> list[Any]:
+        gateway = await NatsGateway(broker.url, "down", "g").open()
+        subscriber = await gateway.subscribe(-1e9, 1e9, 0, 25)
+        await gateway.close()
+        return [change.value for change in subscriber.take()]
+
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         running = ps.publish(flow, to=broker.url, name="down", checkpoint=str(desk.folder / "ck"), trigger=FINITE)
@@ -99,6 +110,7 @@ def test_a_query_waits_for_a_broker_that_is_down_and_says_so(desk: Desk):
         assert any("nothing is lost" in note for note in running.progress()["notes"])
         with broker:
             assert running.wait(120)
+            assert asyncio.run(told())[-1] == min(early)
     assert any("does not answer" in str(one.message) for one in said)
     assert running.publisher.frames == 1
 
