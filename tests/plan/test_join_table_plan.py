@@ -257,6 +257,10 @@ def test_explain_says_what_runs_and_with_which_memory(products, tmp_path):
     assert "5,000 rows in 5 pages, Parquet" in text
     assert "2 slots, divided by pages" in text
     assert "64 MB in all, 32 MB a slot" in text
+    assert "for rows with hot keys" in text
+    band = ps.band("order_id", below=1, above=1)
+    alone = pa.schema([STREAM.field("order_id")])
+    assert "no cache for hot keys: this join is not by equal keys" in plan(products, alone, on=band).explain()
     ps.prepare(products, tmp_path / "prepared", key="product_id")
     assert "divided by key" in plan(tmp_path / "prepared").explain()
 

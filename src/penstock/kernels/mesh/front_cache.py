@@ -23,7 +23,8 @@ class FrontCache:
     stream whose hash is cached finds all its partners here, and needs neither a place in the window nor a pass.
 
     Guarantees
-        Equal to the join without it, duplicates and absent keys included: `test_conformance`, "with a front cache".
+        Equal to the join without it, duplicates and absent keys included: `test_conformance`, where half of the joins
+        have one.
         Rows of another version are never used: `test_a_cache_is_of_one_version`.
     State and cost
         `nbytes`, which is at most the `limit` that it was last filled with. Filling is one pass over the key hashes.
