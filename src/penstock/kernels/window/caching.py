@@ -111,11 +111,21 @@ def random(seed: int) -> Scores:
 
 
 def heeb(model: StreamModel, alpha: float) -> Scores:
-    """HEEB with the join's sum: for a cache of many values the first reference is most of it."""
+    """HEEB: how likely each value is to be referenced *first* d steps from now, weighed by `e^{-d/α}` (003 §3.4.3).
+
+    The join's sum h(v, x) counts every reference of v after the stream was at x. Those after the first begin anew at v,
+    so h(v, x) = H (1 + h(v, v)): exact where the next value depends on the last alone, as in a walk or AR(1).
+    """
+    again: dict[int, float] = {}
 
     def scores(cached: list[int], step: int, references: Sequence[int]) -> list[float]:
         values: F64 = np.asarray(cached, np.float64)
-        return model.benefit(values, Now(step + 1, float(references[step])), alpha).tolist()
+        for value in cached:
+            if value not in again:
+                at = Now(step + 1, float(value))
+                again[value] = float(model.benefit(np.array([float(value)]), at, alpha)[0])
+        every = model.benefit(values, Now(step + 1, float(references[step])), alpha)
+        return (every / (1.0 + np.array([again[value] for value in cached]))).tolist()
 
     return scores
 
