@@ -96,6 +96,6 @@ def test_a_view_is_its_query(spark, tmp_path, kind):
 def test_a_view_is_its_query_for_long(spark, tmp_path, monkeypatch, kind):
     """Also with tables whose files are put together again and again, and which are written anew."""
     monkeypatch.setattr(tidy, "MOST_FILES", 1)
-    monkeypatch.setattr(tidy, "REWRITE_ROWS", 20)
+    monkeypatch.setattr(tidy, "REWRITE_ROWS", 60)
     _, tidied = follow(spark, tmp_path, *MORE[kind], seed=random.Random(kind).randrange(1000), rounds=3)
     assert tidied

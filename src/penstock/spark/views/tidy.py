@@ -27,6 +27,8 @@ MOST_FILES = 16
 SMALL_FILE = 500_000
 #: The share of a table's rows that signed ones may reach before the table is written anew, and the least of it.
 REWRITE_SHARE, REWRITE_ROWS = 0.25, 200_000
+#: Signed rows that are put together in the driver, at the most.
+NETTED_ROWS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,13 @@ def replacement(
 ) -> Replacement:
     """What makes a table tidy, with the new files in a folder. Rows that entered and left are in none of them."""
     folder.mkdir(parents=True)
-    if _outgrown(version):
+    outgrown, signed = _outgrown(version), sum(file.rows for file in version.parts)
+    # Rows that changed again and again are few once they are put together: that is tried before all is written anew.
+    if outgrown and (len(version.parts) == 1 or signed > NETTED_ROWS):
         consolidated(version).write.parquet(str(folder / "whole"))
         written = sorted((folder / "whole").glob("*.parquet"))
         return Replacement(frozenset((*version.base, *version.parts)), tuple(written))
-    if len(version.parts) > MOST_FILES:
+    if outgrown or len(version.parts) > MOST_FILES:
         rows = netted_parts(version.parts, schema)
         path = folder / "part.parquet"
         pq.write_table(rows, path)
