@@ -87,8 +87,8 @@ class Batch:
 class Metric:
     """A number that a kernel reports after each step.
 
-    `combine` says how the numbers of several slots become one: "sum", "max" or "min". A name that ends with an underscore
-    is that of a family: `metrics()` has any number of names that begin with it, which are known only while it runs.
+    `combine` says how the numbers of several slots become one: "sum", "max" or "min". A name that ends with an
+    underscore is that of a family: `metrics()` has any number of names that begin with it, known only while it runs.
     """
 
     name: str

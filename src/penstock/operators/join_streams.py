@@ -63,7 +63,7 @@ def join_streams(
             or `ps.landmark("1 day")`.
         time: the event time of both sides; `lateness` is how much later than the latest a row may come.
         policy: "exact", "rand", "prob", "life", `ps.heeb(…)`, or a function of (keys, ages, partner
-            probabilities) that scores rows: the lowest go first.
+            probabilities) that scores rows, each by itself: the lowest go first.
         how: "inner", "left", "right" or "full"; a row without partner is a result when it leaves the window.
         where: a further condition: a function of two record batches, pair by pair, that gives truth values.
         allocation: "variable", or "fixed" with half of the memory for each side.

@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import BadOption, MemoryTooSmall, PredicateFailed
 from penstock.kernels.contract import Batch, ChunkLog, Portion
 from penstock.kernels.window.custom import Custom
-from penstock.kernels.window.evict import judge, lowest
+from penstock.kernels.window.evict import Contest, decide
 from penstock.kernels.window.exact import Exact
 from penstock.kernels.window.heeb import Heeb
 from penstock.kernels.window.life import Life
@@ -161,9 +161,9 @@ def test_rand_is_fair():
     for seed in range(100):
         kernel = make(Rand(), seed=seed, budget=1 << 20)
         list(kernel.step(Batch([rows(0, np.arange(1_000), np.zeros(1_000))], None), 0))
-        judged = judge(0, kernel._sides[0], kernel._judgement, kernel._clock, kernel._step)
-        mask = lowest(judged.scores, judged.ages, np.ones(1_000), 100.0)
-        gone += mask.reshape(10, 100).sum(axis=1)
+        contest = Contest(0, kernel._sides[0], kernel._judgement, kernel._clock, kernel._step, at_once=300)
+        decide([contest], kernel._sides[0].cost / 10)
+        gone += contest.gone.reshape(10, 100).sum(axis=1)
     assert gone.sum() == 100 * 100
     assert abs(gone / 1_000 - 1).max() < 0.12
 

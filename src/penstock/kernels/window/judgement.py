@@ -66,16 +66,16 @@ class Judgement:
 
     # -- scores ------------------------------------------------------------------------------------------------
 
-    def waiting(self, side: int, rows: SideRows, clock: Clock) -> Candidates:
-        """The rows in memory."""
+    def waiting(self, side: int, rows: SideRows, clock: Clock, begin: int, end: int) -> Candidates:
+        """Some of the rows in memory, by their places."""
         names = self._shape.keys[side]
         return self._candidates(
             side,
-            rows.column("hashes"),
-            rows.column("moments"),
-            rows.column("numbers"),
+            rows.column("hashes")[begin:end],
+            rows.column("moments")[begin:end],
+            rows.column("numbers")[begin:end],
             clock,
-            lambda: self._intake.keys(side, rows.take(np.arange(rows.first, rows.end), names)),
+            lambda: self._intake.keys(side, rows.take(np.arange(rows.first + begin, rows.first + end), names)),
         )
 
     def coming(self, side: int, ready: Ready, clock: Clock) -> Candidates:

@@ -1,8 +1,9 @@
 """What a policy is: a score for every waiting row, the lowest evicted first.
 
-A policy sees all rows that wait on a side at once, so a score is one vectorised expression; which rows go follows from
-the scores alone. Of rows with equal scores the older goes, and of equally old ones the left. Whatever is random
-is drawn from the row's number and a salt, so the same state evicts the same rows again.
+A policy sees many rows of a side at once, and not always all of them: a score is one vectorised expression over rows
+that do not know of each other. Which rows go follows from the scores alone: of equal ones the older goes, and of
+equally old ones the left. Whatever is random is drawn from the row's number and a salt, so the same state evicts the
+same rows again.
 """
 
 from __future__ import annotations

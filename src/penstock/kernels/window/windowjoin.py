@@ -25,7 +25,7 @@ from penstock.kernels.window import notes
 from penstock.kernels.window.arrivals import Queue, Ready
 from penstock.kernels.window.chains import Probes
 from penstock.kernels.window.estimates import Given
-from penstock.kernels.window.evict import judge, lowest_of, with_spare
+from penstock.kernels.window.evict import COMPETING, SCORING, Contest, decide, with_spare
 from penstock.kernels.window.ghosts import Gone
 from penstock.kernels.window.intake import Intake
 from penstock.kernels.window.judgement import Judgement
@@ -342,17 +342,25 @@ class WindowJoin(Kernel):
                 yield from self._evict(pool, with_spare(excess, allowed, sum(len(self._sides[side]) for side in pool)))
 
     def _evict(self, pool: tuple[int, ...], free: float) -> Iterator[Emission]:
-        judged = [judge(side, self._sides[side], self._judgement, self._clock, self._step) for side in pool]
-        self._note(sum(40.0 * len(one.scores) for one in judged) / 8)
-        for one, gone in zip(judged, lowest_of(judged, free), strict=True):
-            rows, early = self._sides[one.side], gone & ~one.closed
-            self._counts["rows_expired"] += int((gone & one.closed).sum())
+        at_once = max(int(self._slice / 4 / SCORING), 16)
+        contest = [
+            Contest(side, self._sides[side], self._judgement, self._clock, self._step, at_once) for side in pool
+        ]
+        self._note(COMPETING * sum(len(one.ranks) for one in contest) + SCORING * at_once)
+        decide(contest, free)
+        for one in contest:
+            rows, gone = self._sides[one.side], one.gone
+            columns = Gone(rows.column("hashes"), rows.column("moments"), rows.column("numbers"))
+            closed = gone & self._window.closed(one.side, columns.moments, columns.numbers, self._clock)
+            early = gone & ~closed
+            self._counts["rows_expired"] += int(closed.sum())
             self._counts["rows_evicted"] += int(early.sum())
             if early.any():
-                went = Gone(rows.column("hashes"), rows.column("moments"), rows.column("numbers")).where(early)
+                went = columns.where(early)
+                life = self._window.life(one.side, went.moments, went.numbers, self._clock)
                 self._lonely.hide(one.side, went.moments)
                 self._recall.evicted(one.side, went, self._log)
-                self._judgement.policy.departed(one.side, one.ages[early])
+                self._judgement.policy.departed(one.side, self._window.span(one.side) - life)
                 if self._archive:
                     yield notes.left(one.side, went.numbers, self._slot, self._step, "evicted")
             if gone.any():
