@@ -24,7 +24,7 @@ def allowed(pending: Sequence[int], rates: Sequence[float], costs: Sequence[Cost
     >>> from penstock.kernels.views.costs import Linear
     >>> flat, steep = Linear(each=0.0, setup=2.0), Linear(each=0.01, setup=0.0)
     >>> allowed([5, 100], [1.0, 1.0], [flat, steep], available=9.0)
-    7.0
+    6.98
     """
     again = max(
         (_arriving(table, pending, rates, costs) for table, rate in enumerate(rates) if rate > 0 and pending[table]),
