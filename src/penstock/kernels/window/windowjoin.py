@@ -343,9 +343,7 @@ class WindowJoin(Kernel):
 
     def _evict(self, pool: tuple[int, ...], free: float) -> Iterator[Emission]:
         at_once = max(int(self._slice / 4 / SCORING), 16)
-        contest = [
-            Contest(side, self._sides[side], self._judgement, self._clock, self._step, at_once) for side in pool
-        ]
+        contest = [Contest(side, self._sides[side], self._judgement, self._clock, self._step, at_once) for side in pool]
         self._note(COMPETING * sum(len(one.ranks) for one in contest) + SCORING * at_once)
         decide(contest, free)
         for one in contest:
