@@ -1,7 +1,8 @@
 """Change logs: which changes of a table are waiting, and how they are read.
 
-A log is a directory. Files whose names begin with a dot or an underscore are not there yet; all others are whole. A
-file that was taken is known by its name, so files may come late, and may be removed once they are taken. A table whose
+A log is a directory. Files whose names begin with a dot or an underscore are not there yet; all others are whole, and get
+their names in the order of their changes. A file that was taken is known by its name, so one that comes late is taken
+late, and files may be removed once they are taken. A table whose
 changes come as a stream has a log of its own, to which each micro-batch adds one entry, named by its number: a batch
 that is repeated after a crash finds that it is there.
 """
@@ -60,7 +61,16 @@ class Log:
         return [entry for entry in entries if entry is not None]
 
     def names(self) -> list[str]:
-        """All entries that are there."""
+        """All entries that are there, in order and without gaps.
+
+        While a directory is listed an entry may get its name behind the place where the system has got to, and the next
+        one before it: that listing has the later entry alone, and its changes would overtake the earlier ones. All that
+        was there before the last entry of one listing is in the next.
+        """
+        seen = self._listed()
+        return [name for name in self._listed() if name <= seen[-1]] if seen else []
+
+    def _listed(self) -> list[str]:
         if not self.place.is_dir():
             return []
         return sorted(entry.name for entry in self.place.iterdir() if not entry.name.startswith((".", "_")))
