@@ -1,10 +1,10 @@
 """Change logs: which changes of a table are waiting, and how they are read.
 
-A log is a directory. Files whose names begin with a dot or an underscore are not there yet; all others are whole, and get
-their names in the order of their changes. A file that was taken is known by its name, so one that comes late is taken
-late, and files may be removed once they are taken. A table whose
-changes come as a stream has a log of its own, to which each micro-batch adds one entry, named by its number: a batch
-that is repeated after a crash finds that it is there.
+A log is a directory. Files whose names begin with a dot or an underscore are not there yet; all others are whole, and
+get their names in the order of their changes. A file that was taken is known by its name, so one that comes late is
+taken late, and files may be removed once they are taken. A table whose changes come as a stream has a log of its own,
+to which each micro-batch adds one entry, named by its number: a batch that is repeated after a crash finds that it is
+there.
 """
 
 from __future__ import annotations
