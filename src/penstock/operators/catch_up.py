@@ -16,7 +16,7 @@ from penstock.tables.base import Table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.kernels.mesh.meshjoin import How
+    from penstock.kernels.mesh.results import How
 
 
 def catch_up(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.kernels.mesh.condition import Condition
-from penstock.kernels.mesh.meshjoin import How
+from penstock.kernels.mesh.results import How
 from penstock.plan.join_table import Division
 from penstock.plan.table_joins import plan_join_table
 from penstock.spark.runtime import run

@@ -8,7 +8,7 @@ from typing import get_args
 import pyarrow as pa
 
 from penstock.errors import BadOption, PlanError, UnsupportedType
-from penstock.kernels.mesh.meshjoin import How
+from penstock.kernels.mesh.results import How
 from penstock.kernels.mesh.shedding import REASON
 from penstock.tables.base import Table
 from penstock.tables.keys import check_key_types

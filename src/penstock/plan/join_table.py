@@ -15,7 +15,8 @@ from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metr
 from penstock.kernels.mesh.budget import least_budget, rows_in
 from penstock.kernels.mesh.condition import Condition, Equal
 from penstock.kernels.mesh.front import GAIN, SHARE
-from penstock.kernels.mesh.meshjoin import How, MeshJoin, carried, results_schema
+from penstock.kernels.mesh.meshjoin import MeshJoin
+from penstock.kernels.mesh.results import How, carried, results_schema
 from penstock.plan.base import Plan, Side
 from penstock.plan.faults import Faults
 from penstock.plan.outlook import Outlook, outlook

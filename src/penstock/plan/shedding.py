@@ -12,7 +12,7 @@ from penstock.errors import BadOption, PenstockError
 from penstock.kernels.contract import RESULTS, Metric
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.front import GAIN
-from penstock.kernels.mesh.meshjoin import results_schema
+from penstock.kernels.mesh.results import results_schema
 from penstock.kernels.mesh.shed.gate import Overload
 from penstock.kernels.mesh.shed.shedder import check_policy
 from penstock.kernels.mesh.shedding import REASON, SHED, SheddingJoin, shed_schema, with_counts, with_inclusion

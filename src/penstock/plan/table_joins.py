@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from penstock.errors import BadOption
 from penstock.kernels.mesh.condition import Condition
-from penstock.kernels.mesh.meshjoin import How
+from penstock.kernels.mesh.results import How
 from penstock.plan.following import FollowingJoinPlan
 from penstock.plan.in_order import OrderedJoinPlan
 from penstock.plan.join_table import Division, JoinTablePlan

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.kernels.mesh.meshjoin import How
+    from penstock.kernels.mesh.results import How
     from penstock.tables.base import Page, PageReader, Table
 
 _SPARK_HOW = {"inner": "inner", "left": "left", "semi": "left_semi", "anti": "left_anti"}

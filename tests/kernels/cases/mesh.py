@@ -22,7 +22,8 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Portion
 from penstock.kernels.mesh.budget import LEAST_WINDOW, least_budget
 from penstock.kernels.mesh.front import SHARE
-from penstock.kernels.mesh.meshjoin import How, MeshJoin
+from penstock.kernels.mesh.meshjoin import MeshJoin
+from penstock.kernels.mesh.results import How
 from penstock.tables import Table, prepare, table
 from penstock.testing import assert_same_rows
 from penstock.testing.conformance import Case, register, side_of

@@ -20,7 +20,8 @@ from hypothesis.strategies import DrawFn
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Portion
 from penstock.kernels.mesh.budget import least_budget
 from penstock.kernels.mesh.condition import Condition
-from penstock.kernels.mesh.meshjoin import How, MeshJoin
+from penstock.kernels.mesh.meshjoin import MeshJoin
+from penstock.kernels.mesh.results import How
 from penstock.plan.conditions import as_of, band, range, where  # noqa: A004
 from penstock.tables import Table, table
 from penstock.testing import assert_same_rows

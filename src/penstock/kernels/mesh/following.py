@@ -15,7 +15,8 @@ from penstock.kernels.contract import Batch, Changes, Emission, Metric
 from penstock.kernels.fingerprint import fingerprints
 from penstock.kernels.measure import measure, widths
 from penstock.kernels.mesh.condition import Condition
-from penstock.kernels.mesh.meshjoin import How, MeshJoin
+from penstock.kernels.mesh.meshjoin import MeshJoin
+from penstock.kernels.mesh.results import How
 from penstock.kernels.mesh.window import pack_rows, unpack_rows
 from penstock.tables.base import Page, Table
 from penstock.tables.versions import check_same_columns

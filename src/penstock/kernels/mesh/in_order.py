@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from penstock.kernels.contract import RESULTS, Batch, Emission
 from penstock.kernels.mesh.condition import Condition
-from penstock.kernels.mesh.meshjoin import How, MeshJoin
+from penstock.kernels.mesh.meshjoin import MeshJoin
+from penstock.kernels.mesh.results import How
 from penstock.kernels.mesh.runs import Runs
 from penstock.tables.base import Page, Table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from penstock.kernels.mesh.budget import LEAST_WINDOW, SLICE_BYTES, beside_windo
 from penstock.kernels.mesh.condition import FAILED, MET, Condition, Equal
 from penstock.kernels.mesh.front import Front
 from penstock.kernels.mesh.index import I64
+from penstock.kernels.mesh.results import How, carried, results_schema
 from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, gather_pieces, pack_rows, unpack_rows
 from penstock.tables.base import Page, Table
 
@@ -29,10 +30,7 @@ _SLICE_ROWS = 65_536
 #: With this many waiting rows for each page, most of a page is needed and it pays to fetch it ahead.
 _WORTH_FETCHING = 64
 _FORMAT = 1
-_EQUAL = Equal(())
 _COUNTED_ELSEWHERE = {"rows_in": 0.0, "rows_without_key": 0.0, "rows_answered": 0.0}
-
-How = Literal["inner", "left", "semi", "anti"]
 
 
 class MeshJoin(Kernel):
@@ -506,18 +504,6 @@ class MeshJoin(Kernel):
                 why="They have met some pages of the old version; meeting the rest in the new one would mix the two.",
                 do="Put the old files back and let the query finish, or start with a new checkpoint.",
             )
-
-
-def carried(table: Table, condition: Condition) -> list[str]:
-    """The table's columns in a result: all but a key that equals the stream's."""
-    return [name for name in table.schema.names if not (condition.by_key and name in table.key)]
-
-
-def results_schema(stream: pa.Schema, table: Table, condition: Condition = _EQUAL, how: How = "inner") -> pa.Schema:
-    """The stream's columns, then those that the table adds."""
-    if how in ("semi", "anti"):
-        return stream
-    return pa.schema([*stream, *(table.schema.field(name) for name in carried(table, condition))])
 
 
 def _pick(rows: pa.RecordBatch, numbers: np.ndarray) -> pa.RecordBatch:

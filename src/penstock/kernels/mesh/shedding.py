@@ -12,7 +12,8 @@ import pyarrow as pa
 from penstock.kernels.contract import Batch, Changes, Emission, Metric
 from penstock.kernels.measure import widths
 from penstock.kernels.mesh.condition import Equal
-from penstock.kernels.mesh.meshjoin import How, MeshJoin
+from penstock.kernels.mesh.meshjoin import MeshJoin
+from penstock.kernels.mesh.results import How
 from penstock.kernels.mesh.shed.gate import Gate, Overload, ResultCounts
 from penstock.kernels.mesh.shed.policy import F64, U64, Cut
 from penstock.kernels.mesh.shed.sift import Sift

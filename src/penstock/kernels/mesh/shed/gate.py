@@ -14,7 +14,7 @@ from penstock.kernels.mesh.shed.shedder import check_policy, make_policy
 from penstock.tables.keys import hash_keys, joinable
 
 if TYPE_CHECKING:
-    from penstock.kernels.mesh.meshjoin import How
+    from penstock.kernels.mesh.results import How
 
 #: What the last full step says of the rate, against all before it.
 _WEIGHT = 0.5
