@@ -232,7 +232,7 @@ def test_a_folder_that_may_not_be_read(products):
 
 
 def test_a_remote_path_is_refused(tmp_path):
-    with pytest.raises(UnreadableTable, match="s3://bucket/products is not a local path") as caught:
+    with pytest.raises(BadOption, match="s3://bucket/products is not a local path") as caught:
         ps.table("s3://bucket/products", key="k")
     assert "mounted" in str(caught.value)
 

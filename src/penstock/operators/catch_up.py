@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadOption
@@ -12,6 +11,7 @@ from penstock.plan.catch_up import check_how
 from penstock.spark.archive import Archive
 from penstock.spark.catch_up import CaughtUp, run_catch_up
 from penstock.tables.base import Table
+from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,10 +63,10 @@ def catch_up(
     check_how(how)
     return run_catch_up(
         spark,
-        Archive.open(os.fspath(archive)),
+        Archive.open(archive),
         table,
         on=(on,) if isinstance(on, str) else tuple(on),
-        into=Path(os.fspath(into)).expanduser().absolute(),
+        into=place_of(into, "into"),
         how=how,
         progress=progress,
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.plan.join_streams import JoinStreamsPlan
 from penstock.spark.catch_up_streams import CaughtUpStreams, archived_schemas, open_archive, run_catch_up_streams
+from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -60,11 +60,11 @@ def catch_up_streams(
         )
         print(done.rows, done.left_early, done.results)
     """
-    archives = open_archive(Path(os.fspath(archive)).expanduser().absolute())
+    archives = open_archive(place_of(archive, "archive"))
     schemas = archived_schemas(archives)
     if schemas is None:
         return CaughtUpStreams()
     plan = JoinStreamsPlan.checked(
         *schemas, on=on, within=within, time=time, lateness=lateness, how=how, where=where, memory="1GB", archive=True
     )
-    return run_catch_up_streams(spark, archives, plan, Path(os.fspath(into)).expanduser().absolute(), progress)
+    return run_catch_up_streams(spark, archives, plan, place_of(into, "into"), progress)

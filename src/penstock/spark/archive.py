@@ -6,6 +6,7 @@ far an archive was joined is one number, however many files it has: all batches 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ from penstock.plan.catch_up import split_reason
 from penstock.spark.files import Held, read_whole, take_lock, write_whole
 from penstock.spark.sink import Ledger, batch_of, staging
 from penstock.tables import keys
+from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -65,9 +67,9 @@ class Archive:
     id: str
 
     @classmethod
-    def open(cls, path: str | Path) -> Archive:
+    def open(cls, path: str | os.PathLike[str]) -> Archive:
         """The archive at a path, or an error that says what is there instead."""
-        place = Path(path).expanduser().absolute()
+        place = place_of(path, "archive")
         owner = place / "_penstock" / "owner.json"
         if not owner.exists():
             raise BadOption(

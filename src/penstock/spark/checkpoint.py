@@ -15,13 +15,14 @@ from penstock.plan.base import STATE_FORMAT, Plan
 from penstock.spark.files import Held, read_whole, take_lock, write_whole
 from penstock.spark.host import check_identity
 from penstock.spark.spark_files import RESTORE, check_state, gap, missing, numbers, read_checked, read_json, read_log
+from penstock.tables.places import place_of
 
 
 class Checkpoint:
     """A checkpoint held by this process until it is closed, or the process ends however it may."""
 
     def __init__(self, path: str, plan: Plan) -> None:
-        self.path = Path(path).absolute()
+        self.path = place_of(path, "checkpoint")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = self._take_lock()

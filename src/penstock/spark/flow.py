@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import uuid
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadOption
@@ -21,6 +20,7 @@ from penstock.spark.schema import spark_schema
 from penstock.spark.sink import WRITTEN, Ledger, commit, file_writer
 from penstock.spark.slots import shuffle_partitions
 from penstock.spark.wire import unpacker
+from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,7 +105,7 @@ class Flow:
         self._check_places(places, checkpoint)
         held = Checkpoint(checkpoint, self._plan)
         try:
-            ledgers = {channel: Ledger(Path(place).absolute(), held.id) for channel, place in places.items()}
+            ledgers = {channel: Ledger(place_of(place, channel), held.id) for channel, place in places.items()}
             for ledger in ledgers.values():
                 ledger.claim()
             check_agreement(held, self._plan, ledgers)
@@ -145,9 +145,9 @@ class Flow:
             )
         if not places:
             raise BadOption("No channel has a place.", do='Give at least results="some/directory".')
-        whole = {**{name: Path(place).absolute() for name, place in places.items()}, "checkpoint": Path(checkpoint)}
+        whole = {name: place_of(place, name) for name, place in {**places, "checkpoint": checkpoint}.items()}
         for (one, here), (other, there) in itertools.permutations(whole.items(), 2):
-            if here.absolute() == there.absolute() or there.absolute() in here.absolute().parents:
+            if here == there or there in here.parents:
                 raise BadOption(
                     f"{one} ({here}) lies in the directory of {other} ({there}).",
                     why="Readers and the commits of the one would meet files of the other.",

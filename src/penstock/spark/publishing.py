@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.crash import crash_point
 from penstock.spark.running import Running
 from penstock.spark.sink import WRITTEN, Ledger, commit, file_writer, staging
+from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,7 +148,7 @@ def publish(
         )
     held = Checkpoint(checkpoint, plan)
     try:
-        ledgers = {} if set_aside is None else {SET_ASIDE: Ledger(Path(set_aside).absolute(), held.id)}
+        ledgers = {} if set_aside is None else {SET_ASIDE: Ledger(place_of(set_aside, SET_ASIDE), held.id)}
         for ledger in ledgers.values():
             ledger.claim()
         check_agreement(held, plan, ledgers)

@@ -17,13 +17,14 @@ import pyarrow.parquet as pq
 
 from penstock.kernels.shared.changes import CHANGES
 from penstock.spark.files import sync_directory
+from penstock.tables.places import place_of
 
 
 class ChangeFiles:
     """The changes in a directory, which need not be there yet."""
 
     def __init__(self, folder: str | os.PathLike[str], schema: pa.Schema) -> None:
-        self.folder = Path(folder)
+        self.folder = place_of(folder, "changes")
         self.schema = schema
 
     def rows(self) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ were made. So it takes effect in a certain micro-batch, in all slots, and again 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadOption
@@ -16,6 +15,7 @@ from penstock.kernels.shared.sending import ADDED
 from penstock.plan.join_shared import JoinSharedPlan, check_name, describe_window, shared_window
 from penstock.spark.flow import Flow
 from penstock.spark.query_changes import Change, SharedChanges
+from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -144,10 +144,11 @@ def changes_stream(spark: SparkSession, folder: str) -> DataFrame:
     """The changes in a directory as a stream; the directory is made if it is not there."""
     from penstock.spark.schema import spark_schema
 
+    place = place_of(folder, "changes")
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
         raise BadOption(
             f"changes={folder!r} cannot be made: {fault.strerror}.", do="Give a directory that can be written."
         ) from fault
-    return spark.readStream.schema(spark_schema(CHANGES)).parquet(str(Path(folder).absolute()))
+    return spark.readStream.schema(spark_schema(CHANGES)).parquet(str(place))

@@ -11,6 +11,7 @@ from penstock.errors import BadOption, UnreadableTable
 from penstock.tables import delta, iceberg, manifest
 from penstock.tables.base import Table
 from penstock.tables.parquet import ParquetTable
+from penstock.tables.places import place_of
 from penstock.tables.prepared import PreparedTable
 
 
@@ -40,16 +41,7 @@ def table(path: str | os.PathLike[str], *, key: str | Sequence[str]) -> Table:
 
 def local(path: str | os.PathLike[str]) -> Path:
     """The absolute local path, which must exist."""
-    text = os.fspath(path)
-    if text.startswith("file:"):
-        text = "/" + text.removeprefix("file:").lstrip("/")
-    if "://" in text:
-        raise UnreadableTable(
-            f"{text} is not a local path.",
-            why="Workers read the table's pages themselves, from a file system they all share.",
-            do="Give a path on a local or mounted file system.",
-        )
-    where = Path(text).expanduser().absolute()
+    where = place_of(path, "table")
     if not where.exists():
         beside = [entry.name for entry in where.parent.iterdir()] if where.parent.is_dir() else []
         near = difflib.get_close_matches(where.name, beside, n=3, cutoff=0.5)

@@ -30,6 +30,7 @@ from penstock.tables.base import Table
 from penstock.tables.lmdb_rows import RowCodec, more_follow
 from penstock.tables.lmdb_tree import Level, levels
 from penstock.tables.page_pool import BOOKS, PagePool, find_mapping
+from penstock.tables.places import place_of
 from penstock.tables.spill import sort_by_hash
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def build_index(table: Table, path: str | os.PathLike[str], *, memory: int = 256
         About `memory` bytes. On disk, beside the result, the rows once more while it runs. The file comes to its name
         when it is whole.
     """
-    place = Path(path).expanduser().absolute()
+    place = place_of(path, "index")
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as scratch:
         target = Path(scratch) / "index"
@@ -96,7 +97,7 @@ def build_index(table: Table, path: str | os.PathLike[str], *, memory: int = 256
 
 def load_index(path: str | os.PathLike[str]) -> LmdbIndex:
     """An index that `build_index` wrote."""
-    place = str(Path(path).expanduser().absolute())
+    place = str(place_of(path, "index"))
     mapped = _mapped(place)
     with mapped.env.begin() as transaction:
         stored = transaction.get(_ABOUT)

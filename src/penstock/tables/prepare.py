@@ -18,6 +18,7 @@ from penstock.tables import keys, manifest
 from penstock.tables.base import Table
 from penstock.tables.find import table as find_table
 from penstock.tables.page_writer import PageWriter
+from penstock.tables.places import place_of
 from penstock.tables.prepared import PreparedTable
 from penstock.tables.records import Layout
 from penstock.tables.spill import sort_by_hash
@@ -65,7 +66,7 @@ def prepare(
         origin = source
         for column in wanted:
             keys.column_kind(origin.schema, column, f"The table {origin.path}")
-    place = Path(target).expanduser().absolute()
+    place = place_of(target, "target")
     _check_target(place, origin)
     with _beside(place) as directory:
         _write(origin, wanted, directory, page_bytes, memory, progress or (lambda *_: None))

@@ -20,6 +20,7 @@ from penstock.spark.views.logs import Log, follow
 from penstock.spark.views.maintain import Maintainer
 from penstock.spark.views.service import Service
 from penstock.spark.views.store import Store, folder_name
+from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,7 +99,7 @@ def open_view(
         planner=planner,
         reads_every=reads_every,
     )
-    store = Store(Path(os.fspath(place)).expanduser().absolute())
+    store = Store(place_of(place, "at"))
     logs = {
         name: Log(name, _log(name, spec, store), spec, bases[name][0])
         for name, spec in specs.items()
@@ -152,7 +153,7 @@ def _base(name: str, base: Any) -> tuple[pa.Schema, list[Path] | None]:
             f"{name} is a {type(base).__name__}, which is no table.",
             do="Give a path of Parquet files, a DataFrame, or ps.Changing(…).",
         )
-    path = Path(os.fspath(base)).expanduser().absolute()
+    path = place_of(base, name)
     files = [path] if path.is_file() else sorted(f for f in path.glob("*.parquet") if not f.name.startswith((".", "_")))
     if not files:
         raise UnreadableTable(
@@ -182,7 +183,7 @@ def _log(name: str, spec: Changing, store: Store) -> Path:
             f"The changes of {name} are a {type(spec.changes).__name__}.",
             do="Give a streaming DataFrame, or a directory of files of changes.",
         )
-    return Path(os.fspath(spec.changes)).expanduser().absolute()
+    return place_of(spec.changes, f"changes of {name}")
 
 
 def _is_frame(table: Any) -> bool:

@@ -1,0 +1,29 @@
+"""Where a path that somebody gave leads to."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from penstock.errors import BadOption
+
+
+def place_of(path: str | os.PathLike[str], what: str) -> Path:
+    """The absolute local path; `what` it is for, is said if it is none.
+
+    >>> place_of("file:///srv/out", "results").as_posix(), place_of("~", "results") == Path.home()
+    ('/srv/out', True)
+    """
+    text = os.fspath(path)
+    if text.startswith("file:/"):
+        text = "/" + text.removeprefix("file:").lstrip("/")
+    if re.match(r"[A-Za-z][\w+.-]+:/", text) or text.startswith("file:"):
+        raise BadOption(
+            f"{what}: {text} is not a local path.",
+            why="Penstock reads and writes files itself, on a file system that all workers see.",
+            do="Give a path on a local or mounted file system.",
+        )
+    if not text or "\0" in text:
+        raise BadOption(f"{what}: {text!r} is no path.", do="Give the path of a directory.")
+    return Path(text).expanduser().absolute()
