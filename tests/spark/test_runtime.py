@@ -351,6 +351,8 @@ def test_unknown_channels_and_places_are_refused_before_anything_runs(desk):
         flow.start(late="somewhere", checkpoint=str(desk.folder / "ck"))
     with pytest.raises(BadOption, match="No channel has a place"):
         flow.start(checkpoint=str(desk.folder / "ck"))
+    with pytest.raises(BadOption, match="results: s3a://bucket/out is not a local path"):
+        flow.start(results="s3a://bucket/out", checkpoint=str(desk.folder / "ck"))
     (desk.folder / "full").mkdir()
     (desk.folder / "full" / "thesis.txt").write_text("mine")
     places = {"results": str(desk.folder / "full"), "set_aside": str(desk.folder / "aside")}
