@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +12,8 @@ import pytest
 import penstock as ps
 from penstock.errors import BadOption
 from penstock.plan.join_table import least_memory
+from penstock.spark.running import Running
+from penstock.tables.keys import hash_keys, slot_of
 from tests.spark.conftest import FINITE, Desk
 
 pytestmark = pytest.mark.spark
@@ -20,28 +24,51 @@ def version(number: int, keys: int = 500) -> pa.Table:
     return pa.table({"k": list(range(keys)) * 2, "version": [number] * (2 * keys), "half": [0] * keys + [1] * keys})
 
 
-def replace(place, number: int, kind: str) -> None:
+def replace(place, number: int, kind: str, keys: int = 500) -> None:
     if kind == "delta":
-        deltalake.write_deltalake(str(place), version(number), mode="overwrite")
+        deltalake.write_deltalake(str(place), version(number, keys), mode="overwrite")
         return
     place.mkdir(exist_ok=True)
     pq.write_table(version(number), place / ".next", row_group_size=100)
     (place / ".next").rename(place / "a.parquet")
 
 
+def await_a_partner(running: Running, stream: Path, table: Path) -> int:
+    """A row comes before its partner, then rows of the other slot alone; the key of the first."""
+    early = next(key for key in range(500, 600) if slot(key) == 0)
+    other = next(key for key in range(500) if slot(key) == 1)
+    for number, key in enumerate([early, other, other]):
+        pq.write_table(pa.table({"k": [key], "n": [5 + number]}), stream / f"early-{number}.parquet")
+        running.query.processAllAvailable()
+        if number == 0:
+            replace(table, 5, "delta", keys=600)
+    return early
+
+
+def slot(key: int) -> int:
+    return int(slot_of(hash_keys([pa.array([key])]), 2)[0])
+
+
 @pytest.mark.parametrize("kind", ["files", "delta"])
 def test_every_row_is_joined_with_one_version(desk: Desk, kind: str):
-    """Also rows with hot keys, which a window of some 3,000 rows a slot leaves to the front cache."""
+    """Also rows with hot keys, which a window of some 3,000 rows a slot leaves to the front cache.
+
+    Of a table that keeps its versions, also a row that is parked in a slot that gets no rows any more.
+    """
     place = desk.folder / "table"
     replace(place, 1, kind)
     table = ps.table(place, key="k")
+    memory, patience = least_memory(table, 2, "rows") + (40 << 10), 0
+    if kind == "delta":
+        memory, patience = memory * 4 // 3 + 2, 2
     flow = ps.join_table(
         desk.stream(pa.table({"k": [0], "n": [0]}), files=1),
         table,
         on="k",
-        memory=least_memory(table, 2, "rows") + (40 << 10),
+        memory=memory,
         slots=2,
         follow=True,
+        patience=patience,
     )
     assert "newest version" in flow.explain()
     assert "rows with hot keys" in flow.explain()
@@ -58,16 +85,21 @@ def test_every_row_is_joined_with_one_version(desk: Desk, kind: str):
             running.query.processAllAvailable()
             if number % 2 == 0:
                 replace(place, number, kind)
+        early = await_a_partner(running, desk.folder / "stream", place) if patience else None
     finally:
         running.stop()
     found = desk.written(flow, "out").to_pandas()
+    late, found = found[found["n"] > 4], found[found["n"] <= 4]
+    assert len(late) == (6 if patience else 0)
+    assert late[late["k"] == early]["version"].tolist() == [5, 5] * (early is not None)
     assert len(found) == 2 * (4 * len(keys) + 1)
     # All of a batch is of one version: that of its time or, of kept ones, the one before.
     assert (found.groupby("n")["version"].nunique() == 1).all()
     assert found.groupby("n")["version"].max().is_monotonic_increasing
     assert found["version"].max() == 2
     totals = flow.progress()["totals"]
-    assert totals["rows_in"] == 4 * len(keys) + 1
+    assert totals["rows_in"] == 4 * len(keys) + 1 + (3 if patience else 0)
+    assert all(batch["slots_stepped"] == 2 for batch in flow.history() if batch["rows_in"])
     assert len(keys) / 4 < totals["rows_answered"] < 3 * len(keys)
 
 
@@ -80,7 +112,7 @@ def test_a_crash_in_the_first_micro_batch_loses_no_parked_row(desk: Desk, monkey
 
     def run() -> None:
         table = ps.table(place, key="k")
-        flow = ps.join_table(stream, table, on="k", memory="32MB", slots=1, follow=True, patience=3)
+        flow = ps.join_table(stream, table, on="k", memory="32MB", slots=2, follow=True, patience=3)
         places = {name: str(desk.folder / name) for name in ("results", "set_aside", "checkpoint")}
         flow.start(**places, trigger=FINITE).wait()
 

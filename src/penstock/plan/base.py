@@ -20,13 +20,15 @@ class Side:
     """One input of an operator.
 
     Rows go to the slot of their `key`, or to every slot where `key` is empty. With `event_time` the largest value of
-    that column less `lateness` (microseconds) is this side's watermark.
+    that column less `lateness` (microseconds) is this side's watermark. With `calls_all` every slot takes a step in
+    every micro-batch that has rows, also a slot to which none of them go.
     """
 
     schema: pa.Schema
     key: tuple[str, ...] = ()
     event_time: str | None = None
     lateness: int = 0
+    calls_all: bool = False
 
 
 class Plan(ABC):
@@ -40,7 +42,7 @@ class Plan(ABC):
     together: ClassVar[tuple[str, ...]] = ()
     #: Fields that may differ when a micro-batch is run again: what its kernel does then is the same, or as good.
     loose: ClassVar[tuple[str, ...]] = ()
-    #: Fields that stay what they were at a query's first start, until its first micro-batch is committed.
+    #: Fields that stay what they were when a micro-batch was begun, until it is committed.
     begun_with: ClassVar[tuple[str, ...]] = ()
     #: How many kernels share the work.
     slots: int

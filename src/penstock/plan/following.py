@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from penstock.errors import BadOption
 from penstock.kernels.contract import Metric
 from penstock.kernels.mesh.following import FollowingJoin
 from penstock.kernels.mesh.front import GAIN
+from penstock.plan.base import Side
 from penstock.plan.join_table import JoinTablePlan, share
 from penstock.tables.keys import hash_range
 from penstock.tables.versions import Versions
@@ -27,7 +28,7 @@ class FollowingJoinPlan(JoinTablePlan):
     reports: ClassVar[tuple[Metric, ...]] = FollowingJoin.reports
     #: A row that is joined again meets another version perhaps, but no row waits for pages of an old one.
     loose: ClassVar[tuple[str, ...]] = ("table", "first")
-    #: Whether a row of the first micro-batch was parked or joined must not change when that is run again.
+    #: Whether a row of a slot's first micro-batch was parked or joined must not change when that is run again.
     begun_with: ClassVar[tuple[str, ...]] = ("first",)
 
     @classmethod
@@ -46,7 +47,7 @@ class FollowingJoinPlan(JoinTablePlan):
                 do="Leave pages_per_step out.",
             )
         if patience < 0:
-            raise BadOption(f"patience={patience} is no number of cycles.", do="Give 0 or more.")
+            raise BadOption(f"patience={patience} is no number of micro-batches.", do="Give 0 or more.")
         versions = Versions(plan.table.path, plan.table.key)
         if patience and not versions.kept:
             raise BadOption(
@@ -55,6 +56,12 @@ class FollowingJoinPlan(JoinTablePlan):
                 do="Keep the table as a Delta or Iceberg table.",
             )
         return cls.extended(plan, patience=patience, first=versions.newest() if patience else "")
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The stream; all slots take up new versions together, and rows parked in any have another chance."""
+        (stream,) = super().sides
+        return (replace(stream, calls_all=True),)
 
     @property
     def versions(self) -> Versions:
@@ -88,5 +95,5 @@ class FollowingJoinPlan(JoinTablePlan):
 
     def explain(self) -> str:
         """As the exact join, and what it does about versions."""
-        waits = f"; a row without partner waits for {self.patience} more cycles" if self.patience else ""
+        waits = f"; a row without partner waits for {self.patience} more micro-batches" if self.patience else ""
         return f"{super().explain()}\n  follows  the newest version of the table, as each micro-batch begins{waits}"

@@ -1,7 +1,7 @@
 """Whether a checkpoint and the outputs of a query tell of the same micro-batches, asked before it starts.
 
 Files beside the checkpoint's own remember what is needed: which channel went where since which batch, under which terms
-(memory, version of the table, …) batches were last run, and what the first one began with.
+(memory, version of the table, …) batches were last run, and what the last start began with.
 """
 
 from __future__ import annotations
@@ -47,18 +47,20 @@ def check_agreement(checkpoint: Checkpoint, plan: Plan, ledgers: Mapping[str, Le
 
 
 def as_begun(checkpoint: Checkpoint, plan: Plan) -> Plan:
-    """The plan, with what its first micro-batch began with, if that is not committed yet.
+    """The plan, with what a micro-batch that is not yet committed was begun with, if there is one.
 
-    Written before anything runs: a first micro-batch whose results are in the output already is so run again alike.
+    Written before anything runs: a micro-batch whose results are in the output already is so run again alike.
     """
-    if not plan.begun_with or checkpoint.committed() >= 0:
+    if not plan.begun_with:
         return plan
     path = checkpoint.path / "penstock-begun.json"
     known, now = _read(path), {name: getattr(plan, name) for name in plan.begun_with}
-    if not known:
+    if known and checkpoint.planned() > checkpoint.committed():
+        begun: Any = plan
+        return replace(begun, **known) if known != now else plan
+    if known != now:
         write_whole(path, now)
-    begun: Any = plan
-    return replace(begun, **known) if known and known != now else plan
+    return plan
 
 
 def terms_of(plan: Plan) -> dict[str, str]:

@@ -70,7 +70,7 @@ def packer(side: Side, number: int, ids: tuple[int, ...]) -> Callable[[Batches],
             if side.event_time is not None:
                 latest = _later(latest, pc.max(rows.column(side.event_time)))
             for slot, part in _route(rows, side, len(ids)):
-                if part.num_rows:
+                if part.num_rows or side.calls_all:
                     yield _packed(ids[slot], at, number, _to_blob(part))
         if latest is not None:
             # Every slot must know how far event time has come, also one that got no row.
