@@ -80,6 +80,9 @@ def test_the_token_is_kept_as_a_hash_for_its_owner_alone(tmp_path: Path) -> None
     again, shown = open_token(tmp_path)
     assert shown is None
     assert again.fits(text)
+    path.chmod(0o666)
+    open_token(tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600, "of a folder that was copied"
     other, new = open_token(tmp_path, anew=True)
     assert new not in (None, text)
     assert not other.fits(text)

@@ -40,17 +40,13 @@ def serve(asked: Asked) -> None:
         pipeline = replace(pipeline, trigger="1 second")
     pipeline.folder.mkdir(parents=True, exist_ok=True)
     limits = Limits()
+    # Before anything is started, and before a token is made that is shown once.
+    serving = _bound(asked, limits)
     with step("starting Spark"):
         spark = open_session(pipeline, "penstock-serve")
     try:
         running = Run(pipeline, spark, None, limits=limits)
         token, text = open_token(pipeline.folder, anew=asked.new_token)
-        try:
-            serving = Serving(asked.host, asked.port, limits)
-        except OSError as fault:
-            raise BadOption(
-                f"{asked.host}:{asked.port} cannot be served: {fault.strerror}.", do="Choose another --port or --host."
-            ) from None
         names = hosts(asked.host, serving.port, asked.allow_hosts)
         running.start()
         try:
@@ -62,6 +58,15 @@ def serve(asked: Asked) -> None:
             running.stop()
     finally:
         shut_down()
+
+
+def _bound(asked: Asked, limits: Limits) -> Serving:
+    try:
+        return Serving(asked.host, asked.port, limits)
+    except OSError as fault:
+        raise BadOption(
+            f"{asked.host}:{asked.port} cannot be served: {fault.strerror}.", do="Choose another --port or --host."
+        ) from None
 
 
 def address(host: str) -> str:

@@ -33,9 +33,11 @@ def open_token(folder: Path, *, anew: bool = False) -> tuple[Token, str | None]:
             digest = str(json.loads(path.read_text())["sha256"])
             if len(bytes.fromhex(digest)) != 32:
                 raise ValueError
-        except (ValueError, KeyError, TypeError):
+            path.chmod(0o600)  # a copy of the folder may have other rights
+        except (ValueError, KeyError, TypeError, OSError) as fault:
+            why = f"{fault.strerror}." if isinstance(fault, OSError) else "It is cut or changed."
             raise ServerDamaged(
-                f"{path} is cut or changed.", do="Make a new token: penstock serve … --new-token."
+                f"{path} is no token of this user's.", why=why, do="Make a new one: penstock serve … --new-token."
             ) from None
         return Token(digest), None
     text = secrets.token_urlsafe(32)

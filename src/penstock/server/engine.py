@@ -65,7 +65,7 @@ class Engine:
     ) -> None:
         self.limits = limits or Limits()
         self.pipeline = pipeline
-        self.began = time.time()
+        self.began = time.monotonic()
         self._books = Books(pipeline.folder)
         self._registry = Registry(self._books, Maker(pipeline, spark))
         self._lock = self._registry.lock
@@ -129,7 +129,7 @@ class Engine:
                 if said is not None and not entry.from_file:
                     raise NameTaken(f"There is a query {name!r} that is not from this file.", do="Rename one of them.")
                 if entry.from_file and not same:
-                    self.remove(name)
+                    self._forget(member)
         for name, said in queries.items():
             if name not in self._members:
                 if said.sql is not None:
@@ -173,11 +173,20 @@ class Engine:
         """Forget a query; its group goes with its last one."""
         with self._lock:
             member = self._registry.member(name)
-            self._books.remove(member.entry)
-            del self._members[name]
-            self._keeper.forget(member.entry)
-            crash_point("while-removing")
-            self._registry.changed()
+            if member.entry.from_file:
+                raise BadOption(
+                    f"Query {name!r} is in the pipeline's file.",
+                    why="It would come back at the next start as another query, which the sink of this one refuses.",
+                    do="Pause it; or take it out of the file, and start the server again.",
+                )
+            self._forget(member)
+
+    def _forget(self, member: Member) -> None:
+        self._books.remove(member.entry)
+        del self._members[member.entry.name]
+        self._keeper.forget(member.entry)
+        crash_point("while-removing")
+        self._registry.changed()
 
     def pause(self, name: str) -> dict[str, Any]:
         """Show no results from here on until it is resumed; none is lost.
@@ -258,6 +267,14 @@ class Engine:
         for batch in range(max(first, entry.since), last + 1):
             yield batch, reader.rows(batch, group.committed.read(batch)).cast(made.schema)
 
+    def carried(self, name: str, batch: int | None, fault: BaseException | None = None) -> None:
+        """The sink of a query has all up to a batch, or cannot be written; what it has not is not deleted."""
+        with self._lock:
+            member = self._registry.member(name)
+            if batch is not None:
+                member.carried = max(batch, member.entry.since - 1)
+            member.sink_error = fault
+
     def owner(self, name: str) -> str:
         """A name for what this very registration writes, that nothing else ever has."""
         with self._lock:
@@ -309,7 +326,7 @@ class Engine:
         states = [self._status(member)["state"] for member in members]
         return {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "uptime_seconds": time.time() - self.began,
+            "uptime_seconds": time.monotonic() - self.began,
             "queries": {"all": len(members), **{state: states.count(state) for state in sorted(set(states))}},
             "memory": {
                 "budget_bytes": sum(group["memory"]["budget_bytes"] or 0 for group in told),

@@ -73,6 +73,7 @@ class Hub:
     async def _wait(self, seen: int) -> bytes:
         """Wait for news since `seen`; a comment that says that the stream is alive, or nothing."""
         if self._looking is None or self._looking.done():
+            self._news = asyncio.Event()  # the one before was set when nobody followed any more
             self._looking = asyncio.create_task(self._look(seen))
         try:
             await asyncio.wait_for(self._news.wait(), HEARTBEAT)

@@ -161,7 +161,10 @@ class Group:
         if running is None or folders is None:
             return None
         if time.monotonic() >= self._behind[0] + _LOOK_AGAIN:
-            there = sum(_files(place) for place in set(folders))
+            try:
+                there = sum(_files(place) for place in set(folders))
+            except OSError:
+                return None  # a folder is gone; its query will say so
             self._behind = (time.monotonic(), max(0, there - running.files_read()))
         return self._behind[1]
 

@@ -111,9 +111,7 @@ class Guard:
         if len(hosts) != 1 or host.lower() not in self._hosts:
             raise Refused(421, f"This server does not answer for the host {host!r}.", "Use an address that it printed.")
         origin = found.get(b"origin")
-        if origin is not None and not (
-            urlsplit(origin).scheme in ("http", "https") and urlsplit(origin).netloc.lower() == host.lower()
-        ):
+        if origin is not None and not _is_of(origin, host):
             raise Refused(403, "Pages of other origins may not call this server.")
         if found.get(b"sec-fetch-site") in ("cross-site", "same-site"):
             raise Refused(403, "Pages of other origins may not call this server.")
@@ -145,6 +143,14 @@ class Guard:
                 raise Refused(413, f"A body has at most {self._limits.body:,} bytes.")
             if not message.get("more_body", False):
                 return body
+
+
+def _is_of(origin: str, host: str) -> bool:
+    try:
+        found = urlsplit(origin)
+    except ValueError:
+        return False
+    return found.scheme in ("http", "https") and found.netloc.lower() == host.lower()
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

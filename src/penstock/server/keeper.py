@@ -27,6 +27,8 @@ from penstock.sql.shapes import RangeAggregate
 log = logging.getLogger("penstock.server")
 #: Seconds between two looks.
 _LOOK = 0.1
+#: Seconds until a group in trouble is looked after again.
+_AGAIN = 5.0
 #: Rows times queries of a batch up to which results are counted for each query.
 _COUNTED = 5_000_000
 
@@ -47,6 +49,8 @@ class Keeper:
         self._trigger, self._limits = trigger, limits
         self.groups: dict[str, Group] = {}
         self.broken: dict[str, BaseException] = {}
+        self.troubled: dict[str, BaseException] = {}
+        self._again: dict[str, float] = {}
         self._told: dict[str, set[int]] = {}
         self._counted: dict[str, int] = {}
         self._readers: dict[int, Reader] = {}
@@ -81,7 +85,7 @@ class Keeper:
     def fault(self, id_: str) -> BaseException | None:
         """Why a group does not run."""
         group = self.groups.get(id_)
-        return self.broken.get(id_) or (group.error if group is not None else None)
+        return self.broken.get(id_) or self.troubled.get(id_) or (group.error if group is not None else None)
 
     def reader(self, entry: Entry, made: Made, group: Group) -> Reader:
         """A query's reader; the same for all who read it, because some go on from where they were."""
@@ -117,9 +121,22 @@ class Keeper:
         for id_, mine in wanted.items():
             if self._stopping:
                 return
-            if not (mine[0].made is not None and mine[0].made.is_view):
-                self._keep_group(id_, mine)
+            if not (mine[0].made is not None and mine[0].made.is_view) and time.monotonic() >= self._again.get(
+                id_, 0.0
+            ):
+                self._keep_alone(id_, mine)
         self._drop({member.entry.group for member in members})
+
+    def _keep_alone(self, id_: str, members: list[Member]) -> None:
+        """Look after a group; what goes wrong, a full disk for one, is its own trouble, and tried again in a while."""
+        try:
+            self._keep_group(id_, members)
+            if self.troubled.pop(id_, None) is not None:
+                self._registry.generation += 1
+        except Exception as fault:
+            log.warning("group %s is in trouble: %s", id_, fault)
+            self.troubled[id_], self._again[id_] = fault, time.monotonic() + _AGAIN
+            self._registry.generation += 1
 
     def _keep_group(self, id_: str, members: list[Member]) -> None:
         group = self.groups.get(id_) or self._made(id_)
@@ -142,7 +159,9 @@ class Keeper:
             self._count(group, members)
             self._registry.generation += 1
             if made.kind != RangeAggregate.kind:  # whose answers follow from all messages
-                group.committed.trim(self._limits.kept, group.committed.last)
+                # What a sink has not got yet would be missing from it for ever.
+                carried = [member.carried + 1 for member in members if member.carried is not None]
+                group.committed.trim(self._limits.kept, min([group.committed.last, *carried]))
 
     def _made(self, id_: str) -> Group | None:
         """The group of this name, or None where it cannot be."""
@@ -188,6 +207,7 @@ class Keeper:
                 del registry.said[id_]
                 group = self.groups.pop(id_, None)
                 self.broken.pop(id_, None)
+                self.troubled.pop(id_, None)
                 self._told.pop(id_, None)
                 self._counted.pop(id_, None)
             if group is not None:

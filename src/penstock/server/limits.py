@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.sql.dialect import LONGEST
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -11,7 +13,7 @@ class Limits:
 
     #: Of a request's body, and of the text of one query.
     body: int = 256 << 10
-    text: int = 64 << 10
+    text: int = LONGEST
     #: Queries that are registered at the same time.
     queries: int = 10_000
     #: Open connections, those that follow results included.

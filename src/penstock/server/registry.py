@@ -20,6 +20,9 @@ class Member:
         self.error = error
         #: Results of batches that were committed since the server started.
         self.rows: int | None = 0
+        #: The last batch that its sink has, None where there is no sink; and why the sink cannot be written.
+        self.carried: int | None = None
+        self.sink_error: BaseException | None = None
 
 
 class Registry:

@@ -32,8 +32,12 @@ class Serving:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # What the system holds for a client that does not read; connections have it from here.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
-        self._socket.bind((host, port))
-        self._socket.listen(1024)
+        try:
+            self._socket.bind((host, port))
+            self._socket.listen(1024)
+        except OSError:
+            self._socket.close()
+            raise
         self.port: int = self._socket.getsockname()[1]
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None

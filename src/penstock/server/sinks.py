@@ -7,6 +7,7 @@ that comes again after a crash finds that it is there.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.errors import BadOption
+from penstock.errors import BadOption, UnknownQuery
 from penstock.plan.pipeline.spec import Sink
 from penstock.server.engine import Engine
 from penstock.spark.files import read_whole, write_whole
@@ -129,13 +130,17 @@ class Pump:
         try:
             if self._next is None:
                 self._next = self._target.position() + 1
+                self._engine.carried(self.name, self._next - 1)
             for batch, rows in self._engine.batches(self.name, self._next):
                 self._target.write(batch, rows)
                 self._next = batch + 1
+                self._engine.carried(self.name, batch)
                 done += 1
             self.error = None
         except Exception as fault:
             self.error = fault
+            with contextlib.suppress(UnknownQuery):
+                self._engine.carried(self.name, None, fault)
             self._again = time.monotonic() + 5
             log.warning("the sink of %s: %s", self.name, fault)
         return done
@@ -151,5 +156,6 @@ def pumps(engine: Engine, sinks: Iterable[tuple[str, Sink]], show: Any) -> list[
             target = ConsoleTarget(name, engine.folder / "sinks" / f"{owner}.json", show)
         else:
             target = (ParquetTarget if sink.format == "parquet" else DeltaTarget)(sink.path, owner, schema)
+        engine.carried(name, -1)  # until it is known, nothing is
         made.append(Pump(engine, name, target))
     return made

@@ -27,6 +27,7 @@ def query_status(member: Member, group: Group | None, state: str, fault: BaseExc
         "kind": made.kind if made is not None else "unknown",
         "state": state,
         "error": told_error(fault),
+        "sink_error": told_error(member.sink_error),
         "group": entry.group,
         "registered_at": entry.registered_at,
         "since_batch": entry.since,

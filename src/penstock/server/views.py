@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import BadOption, UnknownQuery
+from penstock.errors import BadOption, PenstockError, UnknownQuery
 from penstock.operators.view import View
 from penstock.plan.pipeline.csv_tables import table_path
 from penstock.plan.pipeline.spec import Pipeline
@@ -34,21 +34,25 @@ class Views:
         self._spark = spark
         self._open: dict[str, View] = {}
         self._faults: dict[str, BaseException] = {}
+        self._numbers: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def keep(self, wanted: Mapping[str, tuple[int, Any]], registered: Collection[int]) -> None:
         """Open what is wanted, close the rest, and delete what is not registered any more; by name, with numbers."""
-        for name in [name for name in self._open if name not in wanted]:
+        # A name that is wanted may be another view's by now.
+        for name in [n for n, number in self._numbers.items() if n not in wanted or wanted[n][0] != number]:
+            del self._numbers[name]
+            self._faults.pop(name, None)
             with self._lock:
-                view = self._open.pop(name)
-            _close(view)
-        for name in [name for name in self._faults if name not in wanted]:
-            del self._faults[name]
+                view = self._open.pop(name, None)
+            if view is not None:
+                _close(view)
         for place in self._folder.glob("[0-9]*"):
             if int(place.name) not in registered:
                 shutil.rmtree(place, ignore_errors=True)
         for name, (number, made) in wanted.items():
-            if name not in self._open and name not in self._faults:
+            if name not in self._numbers:
+                self._numbers[name] = number
                 try:
                     opened = self._opened(number, made.query.shape)
                 except Exception as fault:
@@ -85,9 +89,11 @@ class Views:
         with self._lock:
             view = self._open.get(name)
         if view is None:
-            if name in self._faults:
-                raise self._faults[name]
-            raise UnknownQuery(f"View {name!r} is not open yet.", do="Ask again in a moment.")
+            fault = self._faults.get(name)
+            if fault is not None:
+                said = str(fault).partition("\n")[0]
+                raise fault if isinstance(fault, PenstockError) else PenstockError(f"View {name!r} failed: {said}")
+            raise UnknownQuery(f"View {name!r} is not open.", do="Resume it if it is paused; or ask again in a moment.")
         answer = view.read(max_staleness=max_staleness)
         rows = answer.to_arrow()
         if rows.num_rows > limit:

@@ -1,0 +1,163 @@
+"""What happens around a server: folders vanish, sinks lag, names are used again, clients come and go."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.cli.serve import Asked, serve
+from penstock.errors import BadOption
+from penstock.plan.pipeline.spec import Sink
+from penstock.server.keeper import Keeper
+from penstock.server.limits import Limits
+from penstock.server.pipelines import checked
+from penstock.server.sinks import pumps
+from penstock.server.views import Views
+from penstock.sql.dialect import LONGEST
+from tests.server.conftest import eventually
+from tests.server.dry import PIPELINE, DryEngine, commit, dry_engine, orders, served
+
+ALL = "SELECT * FROM orders"
+
+
+def test_a_source_that_vanishes_is_no_reason_to_say_nothing(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        server.engine.register("q", ALL)
+        eventually(lambda: server.engine.status("q")["state"] == "running", 10)
+        group = server.engine._groups["g1"]
+        group._running = SimpleNamespace(  # type: ignore[assignment]
+            progress=dict, files_read=lambda: 0, flow=SimpleNamespace(history=list)
+        )
+        shutil.rmtree(tmp_path / "orders")
+        with server.client() as client:
+            assert client.get("/metrics").status_code == 200
+            [said] = client.get("/progress").json()["groups"]
+        assert said["backlog"]["files"] is None
+
+
+def test_results_stay_until_their_sink_has_them(tmp_path: Path) -> None:
+    """More is kept than may be where a sink is behind: rows that it never got would be missing from it for ever."""
+    engine = dry_engine(tmp_path, Limits(kept=20_000))
+    try:
+        engine.register("q", ALL)
+        eventually(lambda: engine.status("q")["state"] == "running", 10)
+        [pump] = pumps(engine, [("q", Sink("parquet", tmp_path / "out"))], None)
+        whole, pump._target.write = pump._target.write, _full  # type: ignore[method-assign]
+        for n in range(12):
+            commit(engine, "q", orders(100 * n, 100, "x" * 200))
+        pump.step()
+        assert isinstance(pump.error, OSError)
+        kept = engine._groups["g1"].committed
+        eventually(lambda: kept.last == 11, 10)
+        time.sleep(0.3)
+        assert kept.first == 0
+        pump._target.write, pump._again = whole, 0.0  # type: ignore[method-assign]
+        pump.step()
+        assert sorted(pq.read_table(tmp_path / "out")["order_id"].to_pylist()) == list(range(1200))
+        commit(engine, "q", orders(1200, 1))
+        eventually(lambda: kept.first > 0, 10)
+    finally:
+        engine.stop()
+
+
+def _full(*_: Any) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_view_that_is_registered_anew_is_not_the_one_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "views").mkdir()
+    views = Views(SimpleNamespace(folder=tmp_path), None)  # type: ignore[arg-type]
+    closed: list[int] = []
+    monkeypatch.setattr(
+        Views, "_opened", lambda _, number, shape: SimpleNamespace(number=number, close=lambda: closed.append(number))
+    )
+    made = SimpleNamespace(query=SimpleNamespace(shape=None))
+    views.keep({"v": (1, made)}, {1})
+    views.keep({"v": (2, made)}, {2})  # removed and registered between two looks of the keeper
+    assert closed == [1]
+    assert views._open["v"].number == 2  # type: ignore[attr-defined]
+
+
+def test_a_group_in_trouble_does_not_keep_others_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong for one in the keeper's hands: a full disk, a file of results that cannot be read."""
+    keep = Keeper._keep_group
+
+    def trouble(keeper: Keeper, id_: str, members: Any) -> None:
+        if id_ == "g1" and not mended:
+            _full()
+        keep(keeper, id_, members)
+
+    mended: list[bool] = []
+    monkeypatch.setattr(Keeper, "_keep_group", trouble)
+    monkeypatch.setattr("penstock.server.keeper._AGAIN", 0.2)
+    engine = dry_engine(tmp_path, text=PIPELINE + PIPELINE[PIPELINE.index("[streams") :].replace(".orders]", ".more]"))
+    try:
+        engine.register("first", ALL)
+        engine.register("second", "SELECT * FROM more")
+        eventually(lambda: engine.status("second")["state"] == "running", 10)
+        assert engine.status("first")["state"] == "failed"
+        assert "No space left" in engine.status("first")["error"]["what"]
+        mended.append(True)
+        eventually(lambda: engine.status("first")["state"] == "running", 10)
+    finally:
+        engine.stop()
+
+
+def test_an_idle_server_is_idle_when_one_follows_after_another(tmp_path: Path) -> None:
+    asked: list[int] = []
+    with served(tmp_path) as server:
+        server.engine.register("q", ALL)
+        eventually(lambda: server.engine.status("q")["state"] == "running", 10)
+        read = server.hub._read
+        server.hub._read = lambda *given: (asked.append(1), read(*given))[1]
+        for _ in range(2):
+            with server.client() as client, client.stream("GET", "/queries/q/events"):
+                time.sleep(0.3)
+            eventually(lambda: server.hub.following == 0, 5)
+            time.sleep(0.1)
+    assert 1 < len(asked) < 10, "it asks again and again for what is not there"
+
+
+def test_origins_that_are_none_are_refused(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        for origin in ("http://[", "http://[::1", "http://a]b", "://", "http://\xff"):
+            head = f"Host: 127.0.0.1:{server.port}\r\nOrigin: {origin}\r\nConnection: close\r\n\r\n"
+            said = server.raw(f"GET /queries HTTP/1.1\r\n{head}".encode("latin-1"))
+            assert said.split(b" ")[1] in (b"403", b"400"), (origin, said[:80])
+
+
+def test_a_query_of_the_file_is_removed_in_the_file(tmp_path: Path) -> None:
+    """Else it would come back at the next start as another one, which its sink refuses."""
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "pipeline.toml").write_text(f'{PIPELINE}\n[queries.mine]\nsql = "{ALL}"\nsink = {{ path = "out/" }}\n')
+    engine = DryEngine(checked(tmp_path)[0], None)  # type: ignore[arg-type]
+    try:
+        engine.agree(engine.pipeline.queries)
+        with pytest.raises(BadOption, match="pipeline's file"):
+            engine.remove("mine")
+        assert engine.status("mine")["name"] == "mine"
+        engine.agree({})
+        assert not engine.queries()
+    finally:
+        engine.stop()
+
+
+def test_no_token_is_made_where_none_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port in use is told before Spark starts, and before a token is made that nobody would ever see."""
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "pipeline.toml").write_text(PIPELINE)
+    monkeypatch.setattr("penstock.cli.serve.open_session", lambda *_: pytest.fail("Spark was started"))
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(BadOption, match="Address already in use"):
+        serve(Asked(tmp_path, "127.0.0.1", taken.getsockname()[1], [], False))
+    assert not (tmp_path / "pipeline-run" / "token.json").exists()
+
+
+def test_the_longest_text_is_the_one_that_can_be_read() -> None:
+    assert Limits().text == LONGEST
