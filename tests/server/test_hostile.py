@@ -143,6 +143,14 @@ def test_malformed_and_oversized_bodies_are_refused(server: Served, content: byt
     assert len(answer.content) < 2_000
 
 
+@pytest.mark.parametrize("size", [20_001, 100_000, 300_000])
+def test_who_sends_too_much_is_told(server: Served, size: int) -> None:
+    """And does not find the connection cut while it is still sending."""
+    with server.client(**{"Content-Type": "application/json"}) as client:
+        for _ in range(3):
+            assert client.post("/queries", content=b"x" * size).status_code == 413
+
+
 def test_a_body_without_a_length_is_counted(server: Served) -> None:
     with server.client(**{"Content-Type": "application/json"}) as client:
         answer = client.post("/queries", content=(b"x" * 1_000 for _ in range(30)))

@@ -236,3 +236,45 @@ def test_old_results_go_when_there_are_too_many_and_that_is_said(tmp_path: Path)
         assert server.engine.results("everything").rows.num_rows == len(left)
         with server.client() as client:
             assert client.get("/queries/everything/results", params={"after": "1-0"}).status_code == 410
+
+
+def test_the_description_says_how_calls_fail(server: Served) -> None:
+    register(server, "q", ALL)
+    wrong = {"Authorization": "Bearer wrong"}
+    offset = {"after": "nonsense"}
+    tried = [
+        ("post", "/queries", {"json": {"name": "q", "sql": ALL}}, 409),
+        ("post", "/queries", {"json": {"name": "r", "sql": "SELECT"}}, 400),
+        ("post", "/queries", {"json": {"name": "r", "sql": "x" * 20_001}}, 429),
+        ("post", "/queries", {"json": {"name": "r"}}, 400),
+        ("post", "/queries", {"content": b"{}"}, 415),
+        ("post", "/queries", {"json": {"name": "x" * (256 << 10)}}, 413),
+        ("post", "/explain", {"json": {"sql": "SELECT"}}, 400),
+        ("post", "/explain", {"json": {"sql": ALL}}, 200),
+        ("get", "/queries", {"headers": wrong}, 401),
+        ("get", "/queries", {"headers": {"Origin": "http://elsewhere"}}, 403),
+        ("get", "/queries", {"headers": {"Host": "elsewhere"}}, 421),
+        ("get", "/queries/{name}", {}, 404),
+        ("delete", "/queries/{name}", {}, 404),
+        ("post", "/queries/{name}/pause", {"json": {}}, 404),
+        ("post", "/queries/{name}/resume", {"json": {}}, 404),
+        ("get", "/queries/{name}/results", {"params": offset}, 400),
+        ("get", "/queries/{name}/results", {}, 404),
+        ("get", "/queries/{name}/events", {"params": offset}, 404),
+        ("get", "/views/{name}", {}, 404),
+        ("get", "/progress/events", {"params": {"every": 0}}, 400),
+    ]
+    with server.client() as client:
+        said = client.get("/openapi.json").json()
+        assert said["security"] == [{"token": []}]
+        for method, path, given, status in tried:
+            answer = client.request(method, path.replace("{name}", "nobody"), **given)
+            assert answer.status_code == status, (method, path, answer.text)
+            assert str(status) in said["paths"][path][method]["responses"], (method, path, status)
+            if status >= 400:
+                assert answer.json()["error"].keys() >= {"kind", "what", "why", "do"}
+        responses = [call["responses"] for calls in said["paths"].values() for call in calls.values()]
+        assert not [each for each in responses if "422" in each]
+        events_ = said["paths"]["/queries/{name}/events"]["get"]["responses"]["200"]["content"]
+        assert events_.keys() == {"text/event-stream"}
+        assert client.put("/queries", json={}).headers["allow"] == "GET"

@@ -15,9 +15,10 @@ from starlette.exceptions import HTTPException
 from penstock import __version__
 from penstock.errors import LimitReached, NameTaken, PenstockError, PlanError, ResultsGone, UnknownQuery
 from penstock.server.auth import Token
+from penstock.server.described import describe, failing
 from penstock.server.engine import Engine
 from penstock.server.events import EventStream, Hub
-from penstock.server.guard import Guard, Refused, told
+from penstock.server.guard import FAILED, Guard, Refused, told
 from penstock.server.limits import Limits
 from penstock.server.metrics import metrics
 from penstock.server.reading import Offset, as_json
@@ -76,6 +77,7 @@ def make_app(engine: Engine, token: Token, hosts: frozenset[str], limits: Limits
     _queries(app, engine, hub, limits)
     _telling(app, engine, hub, limits)
     _page(app)
+    describe(app)
     return Guard(app, token, hosts, limits)
 
 
@@ -84,6 +86,10 @@ def _errors(app: FastAPI) -> None:
     async def ours(_: Request, error: PenstockError) -> JSONResponse:
         status = next(code for kind, code in _STATUS if isinstance(error, kind))
         return JSONResponse(told(error), status)
+
+    @app.exception_handler(Exception)
+    async def unexpected(_: Request, error: Exception) -> JSONResponse:
+        return JSONResponse(Refused(500, FAILED).body, 500)  # the guard writes the trace to the log
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -96,48 +102,50 @@ def _errors(app: FastAPI) -> None:
     async def unknown(_: Request, error: HTTPException) -> JSONResponse:
         what = {404: "There is nothing here.", 405: "This cannot be done here."}.get(error.status_code, "Refused.")
         return JSONResponse(
-            Refused(error.status_code, what, "GET /openapi.json lists all calls.").body, error.status_code
+            Refused(error.status_code, what, "GET /openapi.json lists all calls.").body,
+            error.status_code,
+            headers=error.headers,
         )
 
 
 def _queries(app: FastAPI, engine: Engine, hub: Hub, limits: Limits) -> None:
-    @app.get("/queries")
+    @app.get("/queries", responses=failing())
     def queries() -> dict[str, Any]:
         """All registered queries: state, group, columns, results so far, response time."""
         return {"queries": engine.queries(), "limit": limits.queries}
 
-    @app.post("/queries", status_code=201)
+    @app.post("/queries", status_code=201, responses=failing(400, 408, 409, 429))
     def register(query: NewQuery) -> dict[str, Any]:
         """Register a query as SQL text; it answers from the next results on, also after a restart of the server."""
         return engine.register(query.name, query.sql)
 
-    @app.post("/explain")
+    @app.post("/explain", responses=failing(400, 408, 429))
     def explain(asked: Asked) -> dict[str, Any]:
         """What a text would run, with whom it would share and what that costs; registers nothing."""
         return engine.explain(asked.sql)
 
-    @app.get("/queries/{name}")
+    @app.get("/queries/{name}", responses=failing(404))
     def status(name: str) -> dict[str, Any]:
         """One query."""
         return engine.status(name)
 
-    @app.delete("/queries/{name}", status_code=204)
+    @app.delete("/queries/{name}", status_code=204, responses=failing(400, 404))
     def remove(name: str) -> Response:
         """Forget a query and, if it was the last of its group, what the group wrote."""
         engine.remove(name)
         return Response(status_code=204)
 
-    @app.post("/queries/{name}/pause")
+    @app.post("/queries/{name}/pause", responses=failing(404, 408))
     def pause(name: str) -> dict[str, Any]:
         """Show no further results until it is resumed; none is lost."""
         return engine.pause(name)
 
-    @app.post("/queries/{name}/resume")
+    @app.post("/queries/{name}/resume", responses=failing(404, 408))
     def resume(name: str) -> dict[str, Any]:
         """Go on where it was paused."""
         return engine.resume(name)
 
-    @app.get("/queries/{name}/results")
+    @app.get("/queries/{name}/results", responses=failing(400, 404, 410))
     def results(
         name: str,
         after: Annotated[str | None, Query(max_length=40, description="the `next` of an earlier answer")] = None,
@@ -147,7 +155,7 @@ def _queries(app: FastAPI, engine: Engine, hub: Hub, limits: Limits) -> None:
         page = engine.results(name, after=None if after is None else Offset.of(after), limit=limit)
         return {"rows": as_json(page.rows), "next": str(page.next), "more": page.more}
 
-    @app.get("/queries/{name}/events", response_class=PlainTextResponse)
+    @app.get("/queries/{name}/events", response_class=EventStream, status_code=200, responses=failing(400, 404))
     def events(
         name: str,
         after: Annotated[str | None, Query(max_length=40)] = None,
@@ -161,27 +169,27 @@ def _queries(app: FastAPI, engine: Engine, hub: Hub, limits: Limits) -> None:
 
 
 def _telling(app: FastAPI, engine: Engine, hub: Hub, limits: Limits) -> None:
-    @app.get("/views/{name}")
+    @app.get("/views/{name}", responses=failing(400, 404))
     def view(name: str, max_staleness: Annotated[str | None, Query(max_length=40)] = None) -> dict[str, Any]:
         """Read a view: fresh, or as old as `max_staleness` ("5 seconds") allows."""
         return engine.read_view(name, max_staleness)
 
-    @app.get("/catalogue")
+    @app.get("/catalogue", responses=failing())
     def catalogue() -> dict[str, Any]:
         """The streams and tables that queries may name."""
         return engine.catalogue()
 
-    @app.get("/progress")
+    @app.get("/progress", responses=failing())
     def progress() -> dict[str, Any]:
         """Every group: rows, rates, memory against budget, shed and recall, predicted against measured."""
         return {**engine.progress(), "following": hub.following, "version": __version__}
 
-    @app.get("/progress/events", response_class=PlainTextResponse)
+    @app.get("/progress/events", response_class=EventStream, status_code=200, responses=failing(400))
     def progress_events(every: Annotated[float, Query(ge=0.2, le=60)] = 1.0) -> Response:
         """What `/progress` says, as server-sent events `progress`."""
         return EventStream(hub, lambda: hub.progress(every), limits.stall_seconds)
 
-    @app.get("/metrics", response_class=PlainTextResponse)
+    @app.get("/metrics", response_class=PlainTextResponse, responses=failing())
     def prometheus() -> Response:
         """For Prometheus."""
         return Response(metrics(engine, lambda: hub.following), media_type="text/plain; version=0.0.4")

@@ -6,6 +6,7 @@ Written against ASGI itself, so that nothing of a request is read, parsed or rou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -37,6 +38,10 @@ HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+#: Said of what nobody expected.
+FAILED = "The server failed at this call; its log says why."
+#: Of a body that is too large, so many times the most that one may have is still taken from the wire.
+_DRAINED = 16
 #: The page and what belongs to it say nothing by themselves: the browser asks for everything else, with the token.
 OPEN = ("/", "/favicon.ico")
 OPEN_BELOW = "/page/"
@@ -91,6 +96,8 @@ class Guard:
             await self._app(scope, _replay(await self._body(receive), receive) if has_body else receive, headed)
         except Refused as refused:
             if not began:
+                if refused.status == 413:
+                    await self._drain(receive)
                 await answer(headed, refused.status, refused.body)
         except PenstockError as error:
             if not began:
@@ -99,8 +106,7 @@ class Guard:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if began:
                 raise
-            what = "The server failed at this call; its log says why."
-            await answer(headed, 500, Refused(500, what).body)
+            await answer(headed, 500, Refused(500, FAILED).body)
 
     def _check(self, scope: Scope) -> bool:
         """Refuse, or say whether a body comes."""
@@ -127,6 +133,17 @@ class Guard:
         if (has_body or method in ("POST", "PUT", "PATCH")) and kind != "application/json":
             raise Refused(415, "Bodies are JSON.", "Send Content-Type: application/json.")
         return has_body
+
+    async def _drain(self, receive: Receive) -> None:
+        """Take what comes and drop it, up to a point: one who is still sending would see a cut, and no answer."""
+        left = _DRAINED * self._limits.body
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.body_seconds):
+                while left > 0:
+                    message = await receive()
+                    left -= len(message.get("body", b""))
+                    if message["type"] != "http.request" or not message.get("more_body", False):
+                        return
 
     async def _body(self, receive: Receive) -> bytes:
         """All of the body, if it comes in time and is not too large."""
