@@ -107,7 +107,7 @@ def make(plan: MeshPlan, payload: pa.Schema) -> MeshJoin:
 
 def heated(kernel: K) -> K:
     """With every second key of the table in the front cache, if there is one, and a key that the table lacks."""
-    if kernel._front is not None and kernel._pages:
+    if kernel._front.on and kernel._pages:
         reader = kernel._reader
         found = np.unique(np.concatenate([reader.hashes(page).copy() for page in kernel._pages]))[::2]
         chosen = np.unique(np.append(found, np.uint64(1) << np.uint64(60)))

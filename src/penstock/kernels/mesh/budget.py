@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.errors import MemoryTooSmall
 from penstock.kernels.mesh.condition import Condition, Equal
-from penstock.tables.base import Page
+from penstock.tables.base import Page, Table
 
 #: The least room for waiting rows that makes a scan worth its cost.
 LEAST_WINDOW = 64 << 10
@@ -22,6 +23,18 @@ def reserve(pages: Sequence[Page], condition: Condition = _EQUAL) -> int:
 def beside_window(page: Page, condition: Condition = _EQUAL) -> int:
     """Bytes beside the window while a page is met: its hashes and survivors, what reading takes, a slice of results."""
     return max(condition.page_bytes(page), 8 * page.rows + page.row_bytes) + 4 * page.rows + SLICE_BYTES
+
+
+def room_for_window(budget: int, for_page: int, aside: int, table: Table) -> int:
+    """Bytes that a budget leaves for waiting rows beside a page and what is set aside; refused if they are too few."""
+    room = budget - for_page - aside
+    if room < LEAST_WINDOW:
+        raise MemoryTooSmall(
+            f"{budget} bytes cannot hold one page and one packet of this join.",
+            why=f"A page of {table.path} needs {for_page} bytes while it is probed.",
+            do=f"Give each slot at least {for_page + LEAST_WINDOW + aside} bytes.",
+        )
+    return room
 
 
 def least_budget(pages: Sequence[Page], condition: Condition = _EQUAL) -> int:

@@ -114,16 +114,15 @@ class FollowingJoin(MeshJoin):
         first: str = "",
         front: float | None = None,
     ) -> None:
-        super().__init__(schema, table, on=on, budget=budget, how=how, pages=choose(table), front=front)
+        super().__init__(
+            schema, table, on=on, budget=budget, how=how, pages=choose(table), front=front, tells_lonely=patience > 0
+        )
         self._planned = table
         self._source = source
         self._choose = choose
         self._patience = patience
         self._for_parked = budget // _PARKED_SHARE if patience else 0
         self._use(table, choose(table), self._for_parked)
-        if patience:
-            self._tells_lonely = True
-            self._window = type(self._window)(self._condition, flags=True)
         self._groups: list[Group] = []
         self._lot = _Lot(0.0)
         self._steps = 0
@@ -213,7 +212,7 @@ class FollowingJoin(MeshJoin):
         """Which version is in use, which comes next, and who waits."""
         groups = [[group.name, group.rows.num_rows, group.patience] for group in self._groups]
         said = {"using": self._using, "next": self._next, "steps": self._steps, "groups": groups}
-        return json.dumps(said | {"front": self._front_head()}).encode()
+        return json.dumps(said | {"front": self._front.head()}).encode()
 
     def restore(self, head: bytes, chunks: Mapping[str, pa.Buffer]) -> None:
         """Go on with the same version and the same rows waiting."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.kernels.measure import Sizes, runs, widths
+from penstock.kernels.mesh.budget import SLICE_BYTES
 from penstock.kernels.mesh.front_cache import FrontCache, beside
 from penstock.kernels.mesh.hot import SAMPLE_BYTES, Sample, best, sample
 from penstock.kernels.mesh.index import I64
@@ -23,6 +25,16 @@ SHARE = 4
 GAIN = 0.5
 #: So many rows tell whether the cache is of use.
 _TELLING = 1_000
+#: Candidates are looked for so many at a time, at the most.
+_SLICE_ROWS = 65_536
+
+
+class Found(NamedTuple):
+    """Rows of the stream with cached keys: their numbers, those of their hashes in the cache, and their bytes."""
+
+    rows: I64
+    hashes: I64
+    sizes: Sizes
 
 
 class Front:
@@ -32,6 +44,8 @@ class Front:
     that came most, and those cached with their hits, are ranked by the bytes of window they save for each byte they
     take; the cache becomes the beginning of this list with which a step like the last one needs the fewest passes, if
     that saves enough of them. A cache that saves less of the window than it takes is let go.
+
+    With a `gain` of None, or where partners need not have the same key, nothing is ever cached.
 
     Guarantees
         What is cached changes at the end of a step alone and is stored with it: a step that is run again has the same
@@ -44,19 +58,14 @@ class Front:
         The idea of semi-stream joins with a cache: Naeem, Dobbie and Weber's CACHEJOIN. The choice is our own.
     """
 
-    def __init__(self, condition: Condition, columns: Sequence[str], gain: float) -> None:
+    def __init__(self, condition: Condition, columns: Sequence[str], gain: float | None) -> None:
         equality = condition.equality
-        assert equality is not None, "partners have the same key"
-        self._on = equality.on
-        self._gain = gain
-        self.cache = FrontCache(columns, equality.hashes)
+        #: The stream's key columns; none where nothing is ever cached.
+        self.on = equality.on if equality is not None and gain is not None else ()
+        self._gain = gain or 0.0
+        self.cache = FrontCache(columns, equality.hashes if equality is not None else (0, 1))
         self._named = 0
         self._forget()
-
-    @classmethod
-    def of(cls, condition: Condition, columns: Sequence[str], gain: float | None) -> Self | None:
-        """The front of a join, if it is to have one and can."""
-        return None if gain is None or condition.equality is None else cls(condition, columns, gain)
 
     @property
     def nbytes(self) -> float:
@@ -74,13 +83,26 @@ class Front:
         self._sample: Sample | None = None
         self.cache.hits[:] = 0
 
-    def find(self, rows: pa.RecordBatch) -> I64:
-        """For each row the number of its key's hash in the cache, or -1."""
-        return self.cache.find(hash_keys([rows.column(name) for name in self._on]))
+    def find(self, rows: pa.RecordBatch, most: float) -> Found:
+        """Those of the rows whose keys are cached; without rows of more than `most` bytes, which are set aside."""
+        numbers = self.cache.find(hash_keys([rows.column(name) for name in self.on]))
+        known = np.flatnonzero(numbers >= 0)
+        sizes = widths(rows, known)
+        fits = sizes <= most
+        known = known[fits]
+        self.cache.hits += np.bincount(numbers[known], minlength=len(self.cache.hashes))
+        return Found(known, numbers[known], sizes[fits])
 
-    def answered(self, numbers: I64) -> None:
-        """Rows with these hashes need no place in the window."""
-        self.cache.hits += np.bincount(numbers, minlength=len(self.cache.hashes))
+    def pairs(self, rows: pa.RecordBatch, found: Found) -> Iterator[tuple[I64, pa.RecordBatch, pa.RecordBatch]]:
+        """Rows that were found beside their candidates, some at a time: places among `found`, rows, candidates."""
+        partners = self.cache.rows
+        assert partners is not None, "a row was found"
+        for first, last in runs(self.cache.counts(found.hashes).astype(np.float64), _SLICE_ROWS):
+            ours, theirs = self.cache.pairs(found.hashes[first:last])
+            ours += first
+            for begin, end in runs(widths(partners, theirs) + found.sizes[ours], SLICE_BYTES):
+                place = ours[begin:end]
+                yield place, rows.take(pa.array(found.rows[place])), partners.take(pa.array(theirs[begin:end]))
 
     def admitted(self, rows: int, nbytes: float) -> None:
         """So many rows got a place in the window."""
@@ -89,11 +111,11 @@ class Front:
 
     def watch(self, pieces: Iterable[pa.RecordBatch], limit: int) -> None:
         """The window is full for the first time in this step: count what is in it, in so many bytes."""
-        if self._sample is not None:
+        if self._sample is not None or not self.on:
             return
         left, parts = limit // SAMPLE_BYTES, []
         for piece in pieces:
-            parts.append(hash_keys([piece.slice(0, left).column(name) for name in self._on]))
+            parts.append(hash_keys([piece.slice(0, left).column(name) for name in self.on]))
             left -= len(parts[-1])
         self._sample = sample(np.concatenate(parts))
 
@@ -109,7 +131,7 @@ class Front:
         """
         cache = self.cache
         answered = int(cache.hits.sum())
-        if not self._rows or not pages:
+        if not self._rows or not pages or not self.on:
             return 0.0
         width = self._bytes / self._rows
         total = self._bytes + answered * width
@@ -134,19 +156,24 @@ class Front:
 
     # -- state -------------------------------------------------------------------------------------------------
 
+    def chunks(self) -> dict[str, Callable[[], pa.Buffer]]:
+        """What is cached, as it is to be stored, by its name."""
+        return {self._chunk: self.cache.to_chunk} if self.cache else {}
+
     @property
-    def chunk(self) -> str:
-        """The name of what is cached; none if that is nothing."""
+    def _chunk(self) -> str:
         return f"hot{self._named:08d}" if self.cache else ""
 
     def head(self) -> dict[str, Any]:
         """What is cached, and of which version."""
-        return {"named": self._named, "chunk": self.chunk, "version": self.cache.version}
+        return {"named": self._named, "chunk": self._chunk, "version": self.cache.version}
 
-    def restore(self, said: Mapping[str, Any] | None, chunks: Mapping[str, pa.Buffer]) -> None:
-        """Have the same rows again."""
+    def restore(self, said: Mapping[str, Any] | None, chunks: Mapping[str, pa.Buffer]) -> set[str]:
+        """Have the same rows again; gives the names of what is stored."""
         self.cache.clear()
-        if said is not None:
-            self._named = said["named"]
-            if said["chunk"]:
-                self.cache.from_chunk(chunks[said["chunk"]], said["version"])
+        if said is None:
+            return set()
+        self._named = said["named"]
+        if said["chunk"] and self.on:
+            self.cache.from_chunk(chunks[said["chunk"]], said["version"])
+        return {said["chunk"]} - {""}

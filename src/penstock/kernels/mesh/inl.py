@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 from penstock.errors import MemoryTooSmall
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Changes, Emission, Kernel, Metric
 from penstock.kernels.measure import widths
+from penstock.kernels.mesh.pairing import set_aside
 from penstock.tables.keys import check_key_types, equal_keys, hash_keys, joinable
 from penstock.tables.lmdb_index import LmdbIndex
 from penstock.tables.page_pool import BOOKS
@@ -173,9 +173,7 @@ class IndexNestedLoops(Kernel):
     def _too_large(self, row: pa.RecordBatch, size: float) -> Emission:
         self._counts["rows_set_aside"] += 1
         reason = f"one row of {size:.0f} bytes is larger than the {SLICE_BYTES} bytes of a slice of results"
-        raw = json.dumps(row.to_pylist()[0], default=str)
-        columns = [pa.array([text], pa.string()) for text in (reason, "", raw)]
-        return Emission(SET_ASIDE, pa.RecordBatch.from_arrays(columns, schema=SET_ASIDE_SCHEMA))
+        return set_aside(row, reason)
 
     def _begin(self) -> None:
         self._counts = dict.fromkeys((metric.name for metric in self.reports), 0.0)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import MemoryTooSmall, StateDamaged
+from penstock.errors import StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Changes, Emission, Kernel, Metric
-from penstock.kernels.measure import fixed_width, measure, runs, widths
-from penstock.kernels.mesh.budget import LEAST_WINDOW, SLICE_BYTES, beside_window, reserve
-from penstock.kernels.mesh.condition import FAILED, MET, Condition, Equal
+from penstock.kernels.measure import measure
+from penstock.kernels.mesh.budget import SLICE_BYTES, beside_window, reserve, room_for_window
+from penstock.kernels.mesh.condition import FAILED, Condition, Equal
 from penstock.kernels.mesh.front import Front
-from penstock.kernels.mesh.index import I64
-from penstock.kernels.mesh.results import How, carried, results_schema
-from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, gather_pieces, pack_rows, unpack_rows
+from penstock.kernels.mesh.pairing import Pairing, set_aside
+from penstock.kernels.mesh.results import How
+from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, gather_pieces
 from penstock.tables.base import Page, Table
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ class MeshJoin(Kernel):
     `how` is "inner", "left" (a row without partner comes with NULLs), "semi" (rows that have a partner, once) or "anti"
     (those that have none). What a row lacks is known when it has met every page. How many rows a packet has and how
     many pages a step scans may differ from step to step: this is AMESHJOIN, and MESHJOIN with fixed ones.
+
+    This file has the order of things: rows are admitted, pages scanned, rows let go. What a window holds and stores is in
+    `window`, how a page finds its partners there in `condition` and `index`, and what becomes of them in `pairing`.
 
     With `front` rows with hot keys are answered from a cache (`kernels.mesh.front`), where keys are to be equal; the
     number is how many passes a step another choice of keys must save.
@@ -88,22 +91,17 @@ class MeshJoin(Kernel):
         pages_per_step: int | None = None,
         counts_rows: bool = True,
         front: float | None = None,
+        tells_lonely: bool = False,
     ) -> None:
         self._condition = on if isinstance(on, Condition) else Equal(tuple(on))
-        self._how = how
-        self._asks = list(self._condition.asks(table))
         self._schema = schema
         self._pages_per_step = pages_per_step
-        self._carried = carried(table, self._condition)
-        self.channels = {RESULTS: results_schema(schema, table, self._condition, how), SET_ASIDE: SET_ASIDE_SCHEMA}
+        self._pairing = Pairing(schema, table, self._condition, how, tells_lonely)
+        self.channels = {RESULTS: self._pairing.schema, SET_ASIDE: SET_ASIDE_SCHEMA}
         self.budget = budget
-        self._fixed_width = fixed_width(self.channels[RESULTS])
-        kept = [*self._asks, *(name for name in self._carried if name not in self._asks and how in ("inner", "left"))]
-        self._front = Front.of(self._condition, kept, front)
+        self._front = Front(self._condition, self._pairing.needs, front)
         self._use(table, table.pages if pages is None else pages)
-        #: Whether rows that meet no partner are told apart.
-        self._tells_lonely = how in ("left", "anti")
-        self._window = Window(self._condition, flags=how != "inner" or self._condition.flags)
+        self._window = Window(self._condition, flags=how != "inner" or tells_lonely or self._condition.flags)
         self._named = 0
         self._arrived = 0
         self._stored: set[str] = set()
@@ -116,13 +114,7 @@ class MeshJoin(Kernel):
         """Scan these pages from the first on, with all of the budget but `aside` bytes."""
         self._table, self._pages, self._reader, self._clock = table, tuple(pages), table.open(), 0
         self._reserve = reserve(self._pages, self._condition)
-        self._room = self.budget - self._reserve - aside
-        if self._room < LEAST_WINDOW:
-            raise MemoryTooSmall(
-                f"{self.budget} bytes cannot hold one page and one packet of this join.",
-                why=f"A page of {table.path} needs {self._reserve} bytes while it is probed.",
-                do=f"Give each slot at least {self._reserve + LEAST_WINDOW + aside} bytes.",
-            )
+        self._room = room_for_window(self.budget, self._reserve, aside, table)
 
     # -- the contract ------------------------------------------------------------------------------------------
 
@@ -141,8 +133,7 @@ class MeshJoin(Kernel):
         opened_cost = 0.0
         overflowed = False
         front = self._front
-        if front is not None:
-            front.begin(self._table.version, self._room)
+        front.begin(self._table.version, self._room)
         for rows in portions:
             able = self._condition.able(rows)
             waiting = rows
@@ -150,17 +141,17 @@ class MeshJoin(Kernel):
                 self._counts["rows_without_key"] += rows.num_rows - int(able.sum())
                 yield from self._alone(rows, ~able, opened_cost)
                 waiting = rows.filter(pa.array(able))
-            if front is not None and front.cache:
-                waiting = yield from self._answer(front, waiting, opened_cost)
+            if front.cache:
+                waiting = yield from self._answer(waiting, opened_cost)
             while waiting.num_rows:
-                fitting, waiting = self._split(waiting, self._free - self._window.nbytes - opened_cost)
+                fitting, waiting = self._window.split(waiting, self._free - self._window.nbytes - opened_cost)
                 if fitting.num_rows:
                     opened.append(fitting)
                     opened_cost += self._window.cost(fitting)
                     self._note(opened_cost)
                 if waiting.num_rows and not opened and not self._window:
                     overflowed = True
-                    if front is not None and front.cache:
+                    if front.cache:
                         front.clear()  # a row as wide as the window needs all of it
                         continue
                     if self._counts_rows:
@@ -169,14 +160,13 @@ class MeshJoin(Kernel):
                 elif waiting.num_rows:
                     self._close(opened, opened_cost)
                     opened, opened_cost, overflowed = [], 0.0, True
-                    if front is not None:
-                        front.watch((piece for packet in self._window.packets for piece in packet.pieces), SLICE_BYTES)
+                    front.watch((piece for packet in self._window.packets for piece in packet.pieces), SLICE_BYTES)
                     yield from self._scan(len(self._pages))
         self._close(opened, opened_cost)
         # Which rows came before the overflow depends on their order; after it nothing may be left waiting, so that a
         # step that is run again emits the same bag.
         yield from self._scan(len(self._pages) if overflowed else self._due(opened_cost))
-        if front is not None and self._pages:
+        if self._pages:
             self._note(front.settle(self._room, self._reader, self._pages, self._slice_rows(self._pages[0])))
 
     def tick(self, now: int, watermark: int | None = None) -> Iterator[Emission]:
@@ -194,30 +184,20 @@ class MeshJoin(Kernel):
 
     @property
     def _held(self) -> float:
-        return self._window.nbytes + (self._front.nbytes if self._front is not None else 0.0)
+        return self._window.nbytes + self._front.nbytes
 
     @property
     def _free(self) -> float:
         """Room for waiting rows beside the front cache."""
-        return self._room - (self._front.nbytes if self._front is not None else 0.0)
+        return self._room - self._front.nbytes
 
     def changes(self) -> Changes:
         """Packets that outlived their step, and stored ones that have met every page."""
-        alive = {packet.name: packet for packet in self._window.packets}
-        new = {name: pack_rows(packet.pieces) for name, packet in alive.items() if name not in self._stored}
-        flags = {self._flags_name(p): pa.py_buffer(p.flags.tobytes()) for p in alive.values() if len(p.flags)}
-        new |= {name: blob for name, blob in flags.items() if name not in self._stored}
-        hot = self._front.chunk if self._front is not None else ""
-        if self._front is not None and hot and hot not in self._stored:
-            new[hot] = self._front.cache.to_chunk()
-        now = alive.keys() | flags.keys() | ({hot} if hot else set())
-        gone = tuple(sorted(self._stored - now))
-        self._stored = set(now)
+        chunks = self._window.chunks(self._clock) | self._front.chunks()
+        new = {name: make() for name, make in chunks.items() if name not in self._stored}
+        gone = tuple(sorted(self._stored - chunks.keys()))
+        self._stored = set(chunks)
         return Changes(new, gone)
-
-    def _flags_name(self, packet: Packet) -> str:
-        # Flags change with the pages that were met, and with nothing else.
-        return f"{packet.name}-{self._clock}"
 
     def head(self) -> bytes:
         """Where the scan stands and which packets wait."""
@@ -228,8 +208,8 @@ class MeshJoin(Kernel):
                 "pages": len(self._pages),
                 "clock": self._clock,
                 "named": self._named,
-                "packets": [[p.name, p.rows, p.until] for p in self._window.packets],
-                "front": self._front_head(),
+                "packets": self._window.head(),
+                "front": self._front.head(),
             }
         ).encode()
 
@@ -238,34 +218,12 @@ class MeshJoin(Kernel):
         said = json.loads(head)
         self._check(said)
         self._clock, self._named = said["clock"], said["named"]
-        self._window.packets.clear()
-        self._window.expire(self._clock)
-        self._arrived = 0
-        for name, rows, until in said["packets"]:
-            packet = Packet(name, self._arrived, unpack_rows(chunks[name]), until)
-            flags = chunks.get(self._flags_name(packet))
-            if flags is not None:
-                packet.flags = np.frombuffer(flags, np.uint8).copy()
-                self._stored.add(self._flags_name(packet))
-            if packet.rows != rows or len(packet.flags) not in (0, rows):
-                raise StateDamaged(
-                    f"Packet {name} has {packet.rows} rows where its head says {rows}.",
-                    why="Going on would lose or repeat results.",
-                    do="Restore the checkpoint from a copy, or start with a new one.",
-                )
-            self._window.admit(packet)
-            self._arrived += rows
-            self._stored.add(name)
+        self._arrived = self._window.restore(said["packets"], chunks, self._clock)
+        self._stored |= self._window.chunks(self._clock).keys() & chunks.keys()
         self._restore_front(said.get("front"), chunks)
 
-    def _front_head(self) -> Mapping[str, object] | None:
-        return self._front.head() if self._front is not None else None
-
     def _restore_front(self, said: Mapping[str, object] | None, chunks: Mapping[str, pa.Buffer]) -> None:
-        if said is not None and said["chunk"]:
-            self._stored.add(str(said["chunk"]))
-        if self._front is not None:
-            self._front.restore(said, chunks)
+        self._stored |= self._front.restore(said, chunks)
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of the last step."""
@@ -274,79 +232,36 @@ class MeshJoin(Kernel):
         return counts | {
             "rows_waiting": self._window.rows if self._counts_rows else 0,
             "cycles": cycles,
-            "memory_front": self._front.nbytes if self._front is not None else 0.0,
+            "memory_front": self._front.nbytes,
             "memory": self.memory(),
             "budget": self.budget,
         }
 
     # -- admission ---------------------------------------------------------------------------------------------
 
-    def _answer(self, front: Front, rows: pa.RecordBatch, beside: float) -> Generator[Emission, None, pa.RecordBatch]:
+    def _answer(self, rows: pa.RecordBatch, beside: float) -> Generator[Emission, None, pa.RecordBatch]:
         """Emit what the front cache knows of these rows; returns those that it knows nothing of."""
-        numbers = front.find(rows)
-        known = np.flatnonzero(numbers >= 0)
-        sizes = widths(rows, known)
-        fits = sizes + self._window.row_bytes <= self._room
-        if not fits.all():
-            # A row that is too large for the window is set aside, whatever its key.
-            numbers[known[~fits]] = -1
-            known, sizes = known[fits], sizes[fits]
-        partners = front.cache.rows
-        if partners is None or not len(known):
+        found = self._front.find(rows, self._room - self._window.row_bytes)
+        if not len(found.rows):
             return rows
-        front.answered(numbers[known])
-        self._counts["rows_answered"] += len(known)
-        met = np.zeros(len(known), np.bool_)
-        for first, last in runs(front.cache.counts(numbers[known]).astype(np.float64), _SLICE_ROWS):
-            ours, theirs = front.cache.pairs(numbers[known[first:last]])
-            ours += first
-            for begin, end in runs(widths(partners, theirs) + sizes[ours], SLICE_BYTES):
-                self._note(beside + SLICE_BYTES)
-                place = ours[begin:end]
-                row, partner = rows.take(pa.array(known[place])), partners.take(pa.array(theirs[begin:end]))
-                if self._how in ("semi", "anti"):
-                    met[place[self._condition.holds(row.select(list(self._condition.on)), partner)]] = True
-                    continue
-                joined, same = self._paired(row, partner)
-                met[place[same]] = True
-                if joined.num_rows:
-                    yield Emission(RESULTS, joined)
-        if self._how == "semi":
-            yield from self._whole(rows.take(pa.array(known[met])))
-        if self._tells_lonely:
-            yield from self._unmatched(rows.take(pa.array(known)), ~met)
-        return rows.filter(pa.array(numbers < 0))
-
-    def _whole(self, rows: pa.RecordBatch) -> Iterator[Emission]:
-        """Rows of the stream as results."""
-        for begin, end in runs(widths(rows, np.arange(rows.num_rows)), SLICE_BYTES):
-            self._counts["rows_out"] += end - begin
-            yield Emission(RESULTS, rows.slice(begin, end - begin))
-
-    def _alone(self, rows: pa.RecordBatch, which: Mask, beside: float = 0) -> Iterator[Emission]:
-        """Rows that have no partner, where such are results."""
-        if self._how not in ("left", "anti"):
-            return
-        numbers = np.flatnonzero(which)
-        schema = self.channels[RESULTS]
-        for begin, end in runs(widths(rows, numbers), SLICE_BYTES):
-            some = rows.take(pa.array(numbers[begin:end]))
-            self._note(beside + measure(some))
-            nulls = [pa.nulls(some.num_rows, field.type) for field in list(schema)[some.num_columns :]]
-            self._counts["rows_without_partner"] += some.num_rows
-            self._counts["rows_out"] += some.num_rows
-            yield Emission(RESULTS, pa.RecordBatch.from_arrays([*some.columns, *nulls], schema=schema))
-
-    def _split(self, rows: pa.RecordBatch, room: float) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """The first rows, as many as `room` bytes hold, and the rest."""
-        count = rows.num_rows
-        while count and self._window.cost(rows.slice(0, count)) > room:
-            count //= 2
-        fitting, rest = rows.slice(0, count), rows.slice(count)
-        if rest.num_rows or any(column.offset for column in rows.columns):
-            # A copy: a slice would keep all of what it was cut from.
-            fitting = fitting.take(pa.array(np.arange(count)))
-        return fitting, rest
+        self._counts["rows_answered"] += len(found.rows)
+        met = np.zeros(len(found.rows), np.bool_)
+        for place, some, partners in self._front.pairs(rows, found):
+            self._note(beside + SLICE_BYTES)
+            if self._pairing.rows_alone:
+                met[place[self._pairing.belong(some, partners)]] = True
+                continue
+            results, same = self._pairing.of_rows(some, partners)
+            met[place[same]] = True
+            if results.num_rows:
+                yield self._result(results)
+        asked = rows.take(pa.array(found.rows))
+        yield from map(self._result, self._pairing.with_partner(asked, met))
+        if self._pairing.tells_lonely:
+            yield from self._unmatched(asked, ~met)
+        others = np.ones(rows.num_rows, np.bool_)
+        others[found.rows] = False
+        return rows.filter(pa.array(others))
 
     def _too_large(self, row: pa.RecordBatch) -> Emission:
         size = self._window.cost(row)
@@ -354,9 +269,7 @@ class MeshJoin(Kernel):
 
     def _aside(self, row: pa.RecordBatch, reason: str) -> Emission:
         self._counts["rows_set_aside"] += 1
-        raw = json.dumps(row.to_pylist()[0], default=str)
-        columns = [pa.array([text], pa.string()) for text in (reason, "", raw)]
-        return Emission(SET_ASIDE, pa.RecordBatch.from_arrays(columns, schema=SET_ASIDE_SCHEMA))
+        return set_aside(row, reason)
 
     def _close(self, portions: list[pa.RecordBatch], taken: float) -> None:
         if not portions:
@@ -368,8 +281,7 @@ class MeshJoin(Kernel):
         self._named += 1
         self._arrived += packet.rows
         self._window.admit(packet)
-        if self._front is not None:
-            self._front.admitted(packet.rows, taken)
+        self._front.admitted(packet.rows, taken)
         self._note()
 
     def _due(self, admitted: float) -> int:
@@ -403,7 +315,7 @@ class MeshJoin(Kernel):
 
     def _leave(self, clock: int) -> Iterator[Emission]:
         """Packets that have met every page go; of their rows it is known now which have no partner."""
-        for packet in self._window.due(clock) if self._tells_lonely else []:
+        for packet in self._window.due(clock) if self._pairing.tells_lonely else []:
             begin = 0
             for piece in packet.pieces:
                 yield from self._unmatched(piece, packet.flags[begin : begin + piece.num_rows] == 0)
@@ -413,6 +325,13 @@ class MeshJoin(Kernel):
     def _unmatched(self, rows: pa.RecordBatch, which: Mask) -> Iterator[Emission]:
         """Rows that have met every page and no partner."""
         return self._alone(rows, which)
+
+    def _alone(self, rows: pa.RecordBatch, which: Mask, beside: float = 0) -> Iterator[Emission]:
+        """Rows that have no partner, where such are results."""
+        for some in self._pairing.without_partner(rows, which):
+            self._note(beside + measure(some.select(self._schema.names)))
+            self._counts["rows_without_partner"] += some.num_rows
+            yield self._result(some)
 
     def _meet(self, page: Page) -> Iterator[Emission]:
         organised = self._window.organised
@@ -425,7 +344,8 @@ class MeshJoin(Kernel):
             self._reader, page, self._window.first_live, self._slice_rows(page)
         ):
             self._note(beside_window(page, self._condition))
-            yield from self._join(page, page_rows, window_rows)
+            results = self._pairing.of_page(self._reader, page, page_rows, self._window, window_rows)
+            yield from map(self._result, results)
         for row, error in organised.failed():
             fresh = self._window.flag(np.array([row]), FAILED)
             if self._counts_rows and len(fresh):
@@ -435,57 +355,9 @@ class MeshJoin(Kernel):
         each = page.row_width + self._window.nbytes / max(self._window.rows, 1) + 16
         return int(min(max(SLICE_BYTES / each, 16), _SLICE_ROWS))
 
-    def _join(self, page: Page, page_rows: I64, window_rows: I64) -> Iterator[Emission]:
-        if self._how in ("semi", "anti"):
-            yield from self._find(page, page_rows, window_rows)
-            return
-        if self._fixed_width:
-            yield from self._emit(window_rows, self._reader.take(page, page_rows))
-            return
-        # The pairs come in the order of the page's rows. A row that meets many is read once: as often as it is met, one
-        # wide value could take any amount of memory.
-        first = np.flatnonzero(np.diff(page_rows, prepend=-1))
-        partners = self._reader.take(page, page_rows[first])
-        met = np.repeat(np.arange(len(first)), np.diff(first, append=len(page_rows)))
-        for begin, end in runs(widths(partners, met) + self._window.widths(window_rows), SLICE_BYTES):
-            yield from self._emit(window_rows[begin:end], _pick(partners, met[begin:end]))
-
-    def _find(self, page: Page, page_rows: I64, window_rows: I64) -> Iterator[Emission]:
-        """Note which rows have a partner, whatever it holds; of a semi-join, they leave at once."""
-        if self._asks:
-            rows = self._window.take(window_rows, self._condition.on)
-            window_rows = window_rows[self._condition.holds(rows, self._asked(page, page_rows))]
-        fresh = self._window.flag(window_rows, MET)
-        if self._how == "anti" or not len(fresh):
-            return
-        for begin, end in runs(self._window.widths(fresh), SLICE_BYTES):
-            rows = self._window.take(fresh[begin:end])
-            self._counts["rows_out"] += rows.num_rows
-            yield Emission(RESULTS, rows)
-
-    def _asked(self, page: Page, rows: I64) -> pa.RecordBatch:
-        if self._asks == list(self._table.key):
-            return self._reader.keys(page, rows)
-        return self._reader.take(page, rows).select(self._asks)
-
-    def _emit(self, window_rows: I64, partners: pa.RecordBatch) -> Iterator[Emission]:
-        joined, same = self._paired(self._window.take(window_rows), partners)
-        if self._tells_lonely:
-            self._window.flag(window_rows[same], MET)
-        if joined.num_rows:
-            yield Emission(RESULTS, joined)
-
-    def _paired(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> tuple[pa.RecordBatch, Mask]:
-        """Results of rows beside their candidates, and which of these belong together."""
-        columns = [*rows.columns, *(partners.column(name) for name in self._carried)]
-        joined = pa.RecordBatch.from_arrays(columns, schema=self.channels[RESULTS])
-        same = np.ones(joined.num_rows, np.bool_)
-        if self._asks:
-            same = self._condition.holds(rows.select(list(self._condition.on)), partners.select(self._asks))
-            if not same.all():
-                joined = joined.filter(pa.array(same))
-        self._counts["rows_out"] += joined.num_rows
-        return joined, same
+    def _result(self, rows: pa.RecordBatch) -> Emission:
+        self._counts["rows_out"] += rows.num_rows
+        return Emission(RESULTS, rows)
 
     def _begin(self) -> None:
         self._counts = dict.fromkeys((metric.name for metric in self.reports), 0.0)
@@ -504,10 +376,3 @@ class MeshJoin(Kernel):
                 why="They have met some pages of the old version; meeting the rest in the new one would mix the two.",
                 do="Put the old files back and let the query finish, or start with a new checkpoint.",
             )
-
-
-def _pick(rows: pa.RecordBatch, numbers: np.ndarray) -> pa.RecordBatch:
-    """The rows with these numbers, which ascend; without a copy where each comes once."""
-    first, count = int(numbers[0]), len(numbers)
-    once = numbers[-1] - first == count - 1 and bool(np.all(np.diff(numbers) == 1))
-    return rows.slice(first, count) if once else rows.take(pa.array(numbers))

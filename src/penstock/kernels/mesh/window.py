@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import StateDamaged
 from penstock.kernels.measure import Sizes, measure, widths
 from penstock.kernels.mesh.condition import Condition, Organised, Waiting
 from penstock.kernels.mesh.index import I64, U8
@@ -82,6 +84,17 @@ class Window:
     def cost(self, rows: pa.RecordBatch) -> float:
         """Bytes that rows take up here, however they were cut."""
         return measure(rows) + rows.num_rows * self.row_bytes
+
+    def split(self, rows: pa.RecordBatch, room: float) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """The first rows, as many as `room` bytes hold, and the rest."""
+        count = rows.num_rows
+        while count and self.cost(rows.slice(0, count)) > room:
+            count //= 2
+        fitting, rest = rows.slice(0, count), rows.slice(count)
+        if rest.num_rows or any(column.offset for column in rows.columns):
+            # A copy: a slice would keep all of what it was cut from.
+            fitting = fitting.take(pa.array(np.arange(count)))
+        return fitting, rest
 
     def admit(self, packet: Packet) -> None:
         """Take in a packet."""
@@ -171,6 +184,46 @@ class Window:
             here = np.flatnonzero(piece == number)
             found[here] = widths(self._pieces[number], rows[here] - self._starts[number])
         return found
+
+    # -- state -------------------------------------------------------------------------------------------------
+
+    def chunks(self, clock: int) -> dict[str, Callable[[], pa.Buffer]]:
+        """What is to be stored, by name: rows, which never change, and flags, which change with the clock alone."""
+        rows = {packet.name: partial(pack_rows, packet.pieces) for packet in self.packets}
+        flags = {_flags(packet.name, clock): partial(_packed, packet.flags) for packet in self.packets}
+        return {**rows, **flags} if self._flagged else {**rows}
+
+    def head(self) -> list[tuple[str, int, int]]:
+        """Which packets wait, of how many rows, until when."""
+        return [(packet.name, packet.rows, packet.until) for packet in self.packets]
+
+    def restore(self, said: Iterable[tuple[str, int, int]], chunks: Mapping[str, pa.Buffer], clock: int) -> int:
+        """Have the packets that were waiting; says how many rows they have."""
+        self.packets.clear()
+        self.expire(clock)
+        count = 0
+        for name, rows, until in said:
+            packet = Packet(name, count, unpack_rows(chunks[name]), until)
+            flags = chunks.get(_flags(name, clock))
+            if flags is not None:
+                packet.flags = np.frombuffer(flags, np.uint8).copy()
+            if packet.rows != rows or len(packet.flags) not in (0, rows):
+                raise StateDamaged(
+                    f"Packet {name} has {packet.rows} rows where its head says {rows}.",
+                    why="Going on would lose or repeat results.",
+                    do="Restore the checkpoint from a copy, or start with a new one.",
+                )
+            self.admit(packet)
+            count += rows
+        return count
+
+
+def _flags(packet: str, clock: int) -> str:
+    return f"{packet}-{clock}"
+
+
+def _packed(flags: U8) -> pa.Buffer:
+    return pa.py_buffer(flags.tobytes())
 
 
 def pack_rows(pieces: Sequence[pa.RecordBatch]) -> pa.Buffer:

@@ -1,0 +1,134 @@
+"""What comes of rows of the stream and of the table that were brought together: the results of each kind of join."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA, Emission
+from penstock.kernels.measure import fixed_width, runs, widths
+from penstock.kernels.mesh.budget import SLICE_BYTES
+from penstock.kernels.mesh.condition import MET, Condition
+from penstock.kernels.mesh.index import I64
+from penstock.kernels.mesh.results import How, carried, results_schema
+from penstock.kernels.mesh.window import Window
+from penstock.tables.base import Page, PageReader, Table
+
+if TYPE_CHECKING:
+    from penstock.tables.keys import Mask
+
+
+class Pairing:
+    """Turns candidates, which have the same hash or may otherwise belong together, into results.
+
+    With `tells_lonely` it notes which rows of a window have met a partner, for those without one to be told apart.
+
+    Guarantees
+        Results leave in batches of about `SLICE_BYTES`, however wide or many they are.
+    State and cost
+        None of its own.
+    """
+
+    def __init__(self, stream: pa.Schema, table: Table, condition: Condition, how: How, tells_lonely: bool) -> None:
+        self.schema = results_schema(stream, table, condition, how)
+        self.tells_lonely = tells_lonely or how in ("left", "anti")
+        #: Whether results are rows of the stream as they came, for which having a partner is all that counts.
+        self.rows_alone = how in ("semi", "anti")
+        self._how = how
+        self._condition = condition
+        self._on = list(condition.on)
+        self._asks = list(condition.asks(table))
+        self._asks_key = self._asks == list(table.key)
+        self._carried = [] if self.rows_alone else carried(table, condition)
+        self._fixed_width = fixed_width(self.schema)
+
+    @property
+    def needs(self) -> list[str]:
+        """The table's columns without which no result can be made."""
+        return list(dict.fromkeys([*self._asks, *self._carried]))
+
+    def of_page(
+        self, reader: PageReader, page: Page, page_rows: I64, window: Window, window_rows: I64
+    ) -> Iterator[pa.RecordBatch]:
+        """Results of a page's rows and rows that wait, which are candidates pair by pair, by ascending `page_rows`."""
+        if self.rows_alone:
+            yield from self._found(reader, page, page_rows, window, window_rows)
+            return
+        if self._fixed_width:
+            yield from self._joined(window, window_rows, reader.take(page, page_rows))
+            return
+        # A row of the table that meets many is read once: as often as it is met, one wide value could take any amount
+        # of memory.
+        first = np.flatnonzero(np.diff(page_rows, prepend=-1))
+        partners = reader.take(page, page_rows[first])
+        met = np.repeat(np.arange(len(first)), np.diff(first, append=len(page_rows)))
+        for begin, end in runs(widths(partners, met) + window.widths(window_rows), SLICE_BYTES):
+            yield from self._joined(window, window_rows[begin:end], _pick(partners, met[begin:end]))
+
+    def _joined(self, window: Window, window_rows: I64, partners: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        results, same = self.of_rows(window.take(window_rows), partners)
+        if self.tells_lonely:
+            window.flag(window_rows[same], MET)
+        if results.num_rows:
+            yield results
+
+    def _found(
+        self, reader: PageReader, page: Page, page_rows: I64, window: Window, window_rows: I64
+    ) -> Iterator[pa.RecordBatch]:
+        """Note which rows have a partner, whatever it holds; of a semi-join, they are results at once."""
+        if self._asks:
+            asked = reader.keys if self._asks_key else reader.take
+            rows = window.take(window_rows, self._on)
+            window_rows = window_rows[self.belong(rows, asked(page, page_rows))]
+        fresh = window.flag(window_rows, MET)
+        if self._how == "semi":
+            for begin, end in runs(window.widths(fresh), SLICE_BYTES):
+                yield window.take(fresh[begin:end])
+
+    def of_rows(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> tuple[pa.RecordBatch, Mask]:
+        """Results of rows beside their candidates, and which of these belong together."""
+        columns = [*rows.columns, *(partners.column(name) for name in self._carried)]
+        joined = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        same = self.belong(rows, partners)
+        return (joined if same.all() else joined.filter(pa.array(same))), same
+
+    def belong(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Mask:
+        """Which rows and candidates belong together."""
+        if not self._asks:
+            return np.ones(rows.num_rows, np.bool_)
+        return self._condition.holds(rows.select(self._on), partners.select(self._asks))
+
+    def without_partner(self, rows: pa.RecordBatch, which: Mask) -> Iterator[pa.RecordBatch]:
+        """Rows that have no partner, with NULLs for what it would have, where such are results."""
+        if self._how not in ("left", "anti"):
+            return
+        numbers = np.flatnonzero(which)
+        for begin, end in runs(widths(rows, numbers), SLICE_BYTES):
+            some = rows.take(pa.array(numbers[begin:end]))
+            nulls = [pa.nulls(some.num_rows, field.type) for field in list(self.schema)[some.num_columns :]]
+            yield pa.RecordBatch.from_arrays([*some.columns, *nulls], schema=self.schema)
+
+    def with_partner(self, rows: pa.RecordBatch, which: Mask) -> Iterator[pa.RecordBatch]:
+        """Rows that have one, of a semi-join."""
+        if self._how == "semi":
+            some = rows.filter(pa.array(which))
+            for begin, end in runs(widths(some, np.arange(some.num_rows)), SLICE_BYTES):
+                yield some.slice(begin, end - begin)
+
+
+def set_aside(row: pa.RecordBatch, reason: str) -> Emission:
+    """One row that cannot be joined, and why."""
+    raw = json.dumps(row.to_pylist()[0], default=str)
+    columns = [pa.array([text], pa.string()) for text in (reason, "", raw)]
+    return Emission(SET_ASIDE, pa.RecordBatch.from_arrays(columns, schema=SET_ASIDE_SCHEMA))
+
+
+def _pick(rows: pa.RecordBatch, numbers: np.ndarray) -> pa.RecordBatch:
+    """The rows with these numbers, which ascend; without a copy where each comes once."""
+    first, count = int(numbers[0]), len(numbers)
+    once = numbers[-1] - first == count - 1 and bool(np.all(np.diff(numbers) == 1))
+    return rows.slice(first, count) if once else rows.take(pa.array(numbers))
