@@ -27,12 +27,18 @@ def numbers(column: pa.Array) -> tuple[Numbers, Mask]:
 
     >>> numbers(pa.array([3, None], pa.int32()))
     (array([3, 0]), array([ True, False]))
+    >>> [int(numbers(pa.array([1], pa.timestamp(unit)))[0][0]) for unit in ("s", "ms", "us")]
+    [1000000, 1000, 1]
     """
     able = joinable([column])
     if pt.is_floating(column.type):
         plain = column.cast(pa.float64())
+    elif pt.is_date(column.type):
+        plain = column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
+    elif pt.is_timestamp(column.type):
+        plain = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
     else:
-        plain = column.cast(pa.int32()).cast(pa.int64()) if pt.is_date32(column.type) else column.cast(pa.int64())
+        plain = column.cast(pa.int64())
     if plain.null_count:
         plain = plain.fill_null(0)
     mask = np.ones(len(column), np.bool_) if able is None else able
