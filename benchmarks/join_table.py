@@ -38,6 +38,8 @@ def benchmarks(quick: bool) -> list[Benchmark]:
     """The same join with results discarded, with results written as Parquet, and with small micro-batches."""
     size = QUICK if quick else FULL
     work, small = Work(size), Work(replace(size, batch=size.batch // 10))
+    # All files of a turn are read back, and there are fewer micro-batches.
+    written = Work(replace(size, turn=(min(2, size.turn[0]), min(4, size.turn[1]))))
     about = (
         f"table of {size.table:,} rows and 15 int64 columns, micro-batches of {size.batch:,} rows with uniform keys, "
         f'memory="{size.memory}", results '
@@ -47,7 +49,12 @@ def benchmarks(quick: bool) -> list[Benchmark]:
             "join_table/discard", about + "discarded", lambda: work.contestants(_Discard), RATIOS, (), work.setup
         ),
         Benchmark(
-            "join_table/write", about + "written as Parquet", lambda: work.contestants(_Write), RATIOS, (), work.setup
+            "join_table/write",
+            about + "written as Parquet",
+            lambda: written.contestants(_Write),
+            RATIOS,
+            (),
+            written.setup,
         ),
         Benchmark(
             "join_table/small",
