@@ -70,6 +70,13 @@ def test_columns_that_both_have(desk: Desk, products):
     assert "withColumnRenamed('Price', 'stream_Price')" in str(caught.value)
 
 
+def test_two_columns_of_one_name(desk: Desk, products):
+    frame = desk.stream(NONE).toDF("note", "product_id", "note")
+    with pytest.raises(PlanError, match="several columns 'note'") as caught:
+        ps.join_table(frame, products, on="product_id", memory="16MB")
+    assert "Rename or drop all but one" in str(caught.value)
+
+
 def test_a_table_that_is_not_there(desk: Desk):
     with pytest.raises(UnreadableTable, match="does not exist"):
         ps.table(desk.folder / "productz", key="product_id")

@@ -9,7 +9,7 @@ from pyspark.sql import functions as fn
 from penstock.errors import SessionNotReady
 from penstock.spark.schema import spark_schema
 from penstock.spark.sources import json_records, read_csv, read_json
-from penstock.spark.wire import CORRUPT, SOURCE
+from penstock.spark.wire import marks_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -69,7 +69,7 @@ def open_stream(spark: SparkSession, stream: Stream) -> DataFrame:
 def renamed(rows: DataFrame, columns: Mapping[str, str], every: str | None = None) -> DataFrame:
     """Some columns by other names, with those that mark bad records; `every` is a key that all rows share."""
     chosen = [fn.col(f"`{old}`").alias(new) for old, new in columns.items()]
-    chosen += [fn.col(name) for name in (CORRUPT, SOURCE) if name in rows.columns]
+    chosen += [fn.col(name) for name in marks_in(rows.columns)]
     chosen += [fn.lit(0).cast("int").alias(every)] if every is not None else []
     return rows.select(*chosen)
 

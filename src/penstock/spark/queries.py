@@ -14,7 +14,7 @@ from penstock.plan.views.expressions import Call, Expression, walk
 from penstock.plan.views.expressions import Column as OurColumn
 from penstock.spark.schema import spark_schema
 from penstock.spark.views.expressions import build
-from penstock.spark.wire import CORRUPT, SOURCE
+from penstock.spark.wire import marks_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ def watermark_of(frame: DataFrame) -> tuple[str, int] | None:
 def named(frame: DataFrame, columns: Sequence[tuple[str, str]], every: str | None = None) -> DataFrame:
     """Some columns by other names; `every` is a further one that is the same for all rows."""
     chosen = [fn.col(_quoted(old)).alias(new) for old, new in columns]
-    marks = [fn.col(_quoted(name)) for name in (CORRUPT, SOURCE) if name in frame.columns]
+    marks = [fn.col(_quoted(name)) for name in marks_in(frame.columns)]
     return frame.select(*chosen, *([fn.lit(0).cast("int").alias(every)] if every else []), *marks)
 
 

@@ -15,7 +15,7 @@ from penstock.spark.processor import Processor
 from penstock.spark.session import check_session
 from penstock.spark.slots import spread
 from penstock.spark.watermarks import without_watermark
-from penstock.spark.wire import CORRUPT, PACKED, SOURCE, packer
+from penstock.spark.wire import PACKED, marks_in, packer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,9 +60,12 @@ def run(plan: Plan, inputs: Sequence[DataFrame], kind: type[F] = Flow) -> F:  # 
 
 
 def _pack(plan: Plan, number: int, frame: DataFrame, ids: tuple[int, ...]) -> DataFrame:
+    # Columns go by their places: `mapInArrow` asks for them by name, and takes a dot in one for a field of another.
     side = plan.sides[number]
-    columns = [*side.schema.names, *(name for name in (CORRUPT, SOURCE) if name in frame.columns)]
-    return frame.select(*(fn.col(f"`{name}`") for name in columns)).mapInArrow(packer(side, number, ids), PACKED)
+    places = {name: f"c{place}" for place, name in enumerate(frame.columns)}
+    marks = [fn.col(places[name]).alias(name) for name in marks_in(frame.columns)]
+    columns = frame.toDF(*places.values()).select(*(places[name] for name in side.schema.names), *marks)
+    return columns.mapInArrow(packer(side, number, ids), PACKED)
 
 
 def _observed(place: int, metric: Metric) -> Column:

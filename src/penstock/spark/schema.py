@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from penstock.errors import UnsupportedType
-from penstock.spark.wire import CORRUPT, SOURCE
+from penstock.errors import PlanError, UnsupportedType
+from penstock.spark.wire import marks_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,6 +20,13 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The rows of a DataFrame as they arrive in `mapInArrow`, without the columns that mark what a source could not
     read.
     """
+    twice = [name for name, count in Counter(frame.columns).items() if count > 1]
+    if twice:
+        raise PlanError(
+            f"The stream has several columns {twice[0]!r}.",
+            why="Nobody could say which of them is meant.",
+            do="Rename or drop all but one, for example with toDF(…).",
+        )
     try:
         schema = to_arrow_schema(frame.schema, timezone="UTC")
     except Exception as fault:
@@ -26,7 +34,8 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
             f"A column of the stream cannot travel as Arrow: {fault}".splitlines()[0],
             do="Cast it to a plain type first, or drop it.",
         ) from fault
-    return pa.schema([field for field in schema if field.name not in (CORRUPT, SOURCE)])
+    marks = marks_in(frame.columns)
+    return pa.schema([field for field in schema if field.name not in marks])
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

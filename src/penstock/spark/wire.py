@@ -42,6 +42,16 @@ _UNPACKED_ROWS = 32_768
 Batches = Iterable[pa.RecordBatch]
 
 
+def marks_in(columns: Iterable[str]) -> tuple[str, ...]:
+    """The columns that mark what a source could not read. Without the text of a record, a file's name marks nothing.
+
+    >>> marks_in(["id", "_source_file", "_corrupt_record"]), marks_in(["id", "_source_file"])
+    (('_corrupt_record', '_source_file'), ())
+    """
+    found = set(columns)
+    return tuple(name for name in (CORRUPT, SOURCE) if name in found) if CORRUPT in found else ()
+
+
 def batch_number() -> int:
     """The micro-batch this task belongs to."""
     from pyspark import TaskContext
@@ -66,7 +76,7 @@ def packer(side: Side, number: int, ids: tuple[int, ...]) -> Callable[[Batches],
             good, bad = _split_corrupt(batch)
             if bad is not None:
                 yield _packed(ids[0], at, ASIDE, _to_blob(bad))
-            rows = pa.RecordBatch.from_arrays([good.column(name) for name in side.schema.names], schema=side.schema)
+            rows = pa.RecordBatch.from_arrays(good.columns[: len(side.schema)], schema=side.schema)
             if side.event_time is not None:
                 latest = _later(latest, pc.max(rows.column(side.event_time)))
             for slot, part in _route(rows, side, len(ids)):
