@@ -45,8 +45,8 @@ class MeshJoin(Kernel):
     (those that have none). What a row lacks is known when it has met every page. How many rows a packet has and how
     many pages a step scans may differ from step to step: this is AMESHJOIN, and MESHJOIN with fixed ones.
 
-    This file has the order of things: rows are admitted, pages scanned, rows let go. What a window holds and stores is in
-    `window`, how a page finds its partners there in `condition` and `index`, and what becomes of them in `pairing`.
+    This file has the order of things: rows are admitted, pages scanned, rows let go. What a window holds and stores is
+    in `window`, how a page finds its partners there in `condition` and `index`, what becomes of them in `pairing`.
 
     With `front` rows with hot keys are answered from a cache (`kernels.mesh.front`), where keys are to be equal; the
     number is how many passes a step another choice of keys must save.
@@ -123,52 +123,6 @@ class MeshJoin(Kernel):
         self._begin()
         yield from self._take_in(self._counted(rows for _, rows in batch))
 
-    def _counted(self, portions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in portions:
-            self._counts["rows_in"] += rows.num_rows
-            yield rows
-
-    def _take_in(self, portions: Iterable[pa.RecordBatch]) -> Iterator[Emission]:
-        opened: list[pa.RecordBatch] = []
-        opened_cost = 0.0
-        overflowed = False
-        front = self._front
-        front.begin(self._table.version, self._room)
-        for rows in portions:
-            able = self._condition.able(rows)
-            waiting = rows
-            if able is not None:
-                self._counts["rows_without_key"] += rows.num_rows - int(able.sum())
-                yield from self._alone(rows, ~able, opened_cost)
-                waiting = rows.filter(pa.array(able))
-            if front.cache:
-                waiting = yield from self._answer(waiting, opened_cost)
-            while waiting.num_rows:
-                fitting, waiting = self._window.split(waiting, self._free - self._window.nbytes - opened_cost)
-                if fitting.num_rows:
-                    opened.append(fitting)
-                    opened_cost += self._window.cost(fitting)
-                    self._note(opened_cost)
-                if waiting.num_rows and not opened and not self._window:
-                    overflowed = True
-                    if front.cache:
-                        front.clear()  # a row as wide as the window needs all of it
-                        continue
-                    if self._counts_rows:
-                        yield self._too_large(waiting.slice(0, 1))
-                    waiting = waiting.slice(1)
-                elif waiting.num_rows:
-                    self._close(opened, opened_cost)
-                    opened, opened_cost, overflowed = [], 0.0, True
-                    front.watch((piece for packet in self._window.packets for piece in packet.pieces), SLICE_BYTES)
-                    yield from self._scan(len(self._pages))
-        self._close(opened, opened_cost)
-        # Which rows came before the overflow depends on their order; after it nothing may be left waiting, so that a
-        # step that is run again emits the same bag.
-        yield from self._scan(len(self._pages) if overflowed else self._due(opened_cost))
-        if self._pages:
-            self._note(front.settle(self._room, self._reader, self._pages, self._slice_rows(self._pages[0])))
-
     def tick(self, now: int, watermark: int | None = None) -> Iterator[Emission]:
         """Scan until no row waits."""
         self._begin()
@@ -181,15 +135,6 @@ class MeshJoin(Kernel):
     def memory(self) -> int:
         """Bytes held at the most since the last step began."""
         return math.ceil(max(self._peak, self._held))
-
-    @property
-    def _held(self) -> float:
-        return self._window.nbytes + self._front.nbytes
-
-    @property
-    def _free(self) -> float:
-        """Room for waiting rows beside the front cache."""
-        return self._room - self._front.nbytes
 
     def changes(self) -> Changes:
         """Packets that outlived their step, and stored ones that have met every page."""
@@ -238,6 +183,52 @@ class MeshJoin(Kernel):
         }
 
     # -- admission ---------------------------------------------------------------------------------------------
+
+    def _counted(self, portions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in portions:
+            self._counts["rows_in"] += rows.num_rows
+            yield rows
+
+    def _take_in(self, portions: Iterable[pa.RecordBatch]) -> Iterator[Emission]:
+        opened: list[pa.RecordBatch] = []
+        opened_cost = 0.0
+        overflowed = False
+        front = self._front
+        front.begin(self._table.version, self._room)
+        for rows in portions:
+            able = self._condition.able(rows)
+            waiting = rows
+            if able is not None:
+                self._counts["rows_without_key"] += rows.num_rows - int(able.sum())
+                yield from self._alone(rows, ~able, opened_cost)
+                waiting = rows.filter(pa.array(able))
+            if front.cache:
+                waiting = yield from self._answer(waiting, opened_cost)
+            while waiting.num_rows:
+                fitting, waiting = self._window.split(waiting, self._free - self._window.nbytes - opened_cost)
+                if fitting.num_rows:
+                    opened.append(fitting)
+                    opened_cost += self._window.cost(fitting)
+                    self._note(opened_cost)
+                if waiting.num_rows and not opened and not self._window:
+                    overflowed = True
+                    if front.cache:
+                        front.clear()  # a row as wide as the window needs all of it
+                        continue
+                    if self._counts_rows:
+                        yield self._too_large(waiting.slice(0, 1))
+                    waiting = waiting.slice(1)
+                elif waiting.num_rows:
+                    self._close(opened, opened_cost)
+                    opened, opened_cost, overflowed = [], 0.0, True
+                    front.watch((piece for packet in self._window.packets for piece in packet.pieces), SLICE_BYTES)
+                    yield from self._scan(len(self._pages))
+        self._close(opened, opened_cost)
+        # Which rows came before the overflow depends on their order; after it nothing may be left waiting, so that a
+        # step that is run again emits the same bag.
+        yield from self._scan(len(self._pages) if overflowed else self._due(opened_cost))
+        if self._pages:
+            self._note(front.settle(self._room, self._reader, self._pages, self._slice_rows(self._pages[0])))
 
     def _answer(self, rows: pa.RecordBatch, beside: float) -> Generator[Emission, None, pa.RecordBatch]:
         """Emit what the front cache knows of these rows; returns those that it knows nothing of."""
@@ -355,6 +346,8 @@ class MeshJoin(Kernel):
         each = page.row_width + self._window.nbytes / max(self._window.rows, 1) + 16
         return int(min(max(SLICE_BYTES / each, 16), _SLICE_ROWS))
 
+    # -- the books ---------------------------------------------------------------------------------------------
+
     def _result(self, rows: pa.RecordBatch) -> Emission:
         self._counts["rows_out"] += rows.num_rows
         return Emission(RESULTS, rows)
@@ -366,6 +359,15 @@ class MeshJoin(Kernel):
 
     def _note(self, beside: float = 0) -> None:
         self._peak = max(self._peak, self._held + beside)
+
+    @property
+    def _held(self) -> float:
+        return self._window.nbytes + self._front.nbytes
+
+    @property
+    def _free(self) -> float:
+        """Room for waiting rows beside the front cache."""
+        return self._room - self._front.nbytes
 
     def _check(self, said: dict[str, object]) -> None:
         if said["format"] != _FORMAT:
