@@ -78,7 +78,9 @@ class UnknownColumn(PlanError):
     def among(cls, name: str, columns: Iterable[str], where: str) -> UnknownColumn:
         """The error for `name` missing from `columns`, with the nearest names."""
         have = list(columns)
-        near = difflib.get_close_matches(name, have, n=3, cutoff=0.5)
+        # Spark does not tell capitals from small letters unless it is asked to; here a name is what it says.
+        near = [other for other in have if other.lower() == name.lower()]
+        near = near or difflib.get_close_matches(name, have, n=3, cutoff=0.5)
         hint = f"Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
         return cls(
             f"{where} has no column {name!r}.",
@@ -139,12 +141,18 @@ class BadSQL(BadQuery):
         carets = max(min(self.end - start, len(rest), 80), 1)
         before, rest = before[-80:], rest[:80]
         # Tabs stay tabs above the caret, so that it stands where the fault is.
-        lead = "".join(mark if mark == "\t" else " " for mark in before)
+        lead = "".join(mark if mark == "\t" else " " * _width(mark) for mark in before)
+        carets = max(sum(map(_width, rest[:carets])), 1)
         place = f"line {self.line}, column {self.column}:\n  | {before}{rest}\n  | {lead}{'^' * carets}"
         self.args = ("\n  ".join(part for part in (what, place, why, do) if part),)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild_sql, (self.what, self.why, self.do, self.text, self.start, self.end))
+
+
+def _width(mark: str) -> int:
+    """Columns of a terminal that a character takes: some have two, and accents that are characters have none."""
+    return 0 if unicodedata.combining(mark) else 2 if unicodedata.east_asian_width(mark) in "WF" else 1
 
 
 def _rebuild_sql(what: str, why: str, do: str, text: str, start: int, end: int) -> BadSQL:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import uuid
 import warnings
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import BadOption
@@ -44,6 +46,7 @@ class Flow:
         self._plan = plan
         self._channels = dict(channels)
         self._progress = Progress()
+        self._progress_of: defaultdict[str, Progress] = defaultdict(Progress)  # by run of a query
         self._counted = {
             metric.name for metric in reports_of(plan) if metric.name.startswith(("rows_", "pages_", "results_"))
         }
@@ -57,6 +60,9 @@ class Flow:
         self._make: Callable[[Plan], DataFrame]
         self._out: DataFrame
         listen(spark, self.id, self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._plan.name}: {', '.join(self._channels)}>"
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -174,7 +180,8 @@ class Flow:
     def progress(self) -> dict[str, Any]:
         """What happened: the last micro-batch, the sums since this process started the flow, and rates.
 
-        Empty before the first micro-batch is committed.
+        Empty before the first micro-batch is committed. Of all queries of this flow together: `Running.progress` is of
+        one.
         """
         batches = self._progress.batches
         if not batches:
@@ -205,4 +212,11 @@ class Flow:
             "rows_read": event.numInputRows,
         }
         counted = {name for name in families if name.startswith("results_")}
-        self._progress.add(batch, self._counted | counted, self._standing)
+        for progress in (self._progress, self._progress_of[str(event.runId)]):
+            progress.add(dict(batch), self._counted | counted, self._standing)
+
+    def _of_run(self, run: str) -> Flow:
+        """This flow as one run of one query saw it."""
+        alone = copy.copy(self)
+        alone._progress = self._progress_of[run]
+        return alone

@@ -34,6 +34,13 @@ class Running:
         self._notes: list[str] = []
         self._looked: tuple[float, list[str]] = (-_LOOK_AGAIN, [])
 
+    def __repr__(self) -> str:
+        return f"<Running {self.flow!r} on {self._checkpoint.path}, {'active' if self.active else 'ended'}>"
+
+    @property
+    def _seen(self) -> Flow:
+        return self.flow._of_run(str(self.query.runId))
+
     @property
     def active(self) -> bool:
         """Whether it still runs."""
@@ -59,7 +66,7 @@ class Running:
         until = time.monotonic() + patience
         # A report without them is of a look for input that found none.
         while last is not None and self.flow.id in last["observedMetrics"] and time.monotonic() < until:
-            heard = self.flow.history()
+            heard = self._seen.history()
             if heard and heard[-1]["batch"] >= last["batchId"]:
                 return
             time.sleep(0.02)
@@ -77,8 +84,8 @@ class Running:
         self._checkpoint.close()
 
     def progress(self) -> dict[str, Any]:
-        """As `Flow.progress`, and `notes`: what a person should know although nothing failed."""
-        return self.flow.progress() | {"notes": [*self._notes, *self._rewritten()]}
+        """As `Flow.progress`, of this query alone, and `notes`: what a person should know although nothing failed."""
+        return self._seen.progress() | {"notes": [*self._notes, *self._rewritten()]}
 
     def files_read(self) -> int:
         """How many input files are in committed micro-batches, as far as Spark remembers them."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from penstock.errors import PlanError, UnsupportedType
+from penstock.errors import BadOption, PlanError, UnsupportedType
 from penstock.spark.wire import marks_in
 
 if TYPE_CHECKING:
@@ -20,6 +20,11 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The rows of a DataFrame as they arrive in `mapInArrow`, without the columns that mark what a source could not
     read.
     """
+    if not hasattr(frame, "sparkSession"):
+        raise BadOption(
+            f"{type(frame).__name__} is not a stream.",
+            do='Give a streaming DataFrame: spark.readStream.schema("id long, at timestamp").parquet("orders/").',
+        )
     twice = [name for name, count in Counter(frame.columns).items() if count > 1]
     if twice:
         raise PlanError(
