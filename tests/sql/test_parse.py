@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import unicodedata
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -154,6 +155,8 @@ def test_words_of_clauses_may_be_names_elsewhere():
     query = parse("SELECT memory, shed FROM t archive WHERE archive.memory = 64 AND shed = 'WINDOW 5'",
                   Catalogue.of({"t": schema}))  # fmt: skip
     assert query.schema.names == ["memory", "shed"]
+    for text in ("SELECT 'a' || shed FROM t", "SELECT 'a' || shed AS x FROM t WHERE 'b' > shed AND memory > 1"):
+        assert isinstance(parse(text, Catalogue.of({"t": schema})).shape, Selection)
 
 
 def test_a_view_and_what_it_promises():
@@ -220,6 +223,10 @@ FAULTS = [
     ("SELECT PER FROM STOCK UNION SELECT PER FROM STOCK", "UNION", "UNION"),
     ("SELECT name FROM Nation, Region WHERE nationkey > 1", "name", "connects"),
     ("SELECT PER FROM STOCK WINDOW 1 min", "WINDOW 1 min", "reads one stream"),
+    ("/* SELECT ßß */\nSELECT a FROM R, S WINDOW 1 MINUTE", "SELECT", "which rows are partners"),
+    ("SELECT PER FROM STOCK WHERE sector = '日本 é ß' OR PER - INTERVAL 1 DAY > 5", "PER", "INTERVAL is not among"),
+    ('SELECT PER AS "日本", Valu FROM STOCK', "Valu", "no column 'Valu'"),
+    ("SELECT FROM STOCK", "STOCK", "names no column"),
 ]
 
 
@@ -234,7 +241,8 @@ def test_errors_show_the_place_and_say_what_to_do(text, place, says):
     assert fault.line == text.count("\n", 0, fault.start) + 1
     lines = str(fault).splitlines()
     shown, carets = (line for line in lines if line.startswith("  | "))
-    assert shown[carets.index("^") :].startswith(text[fault.start :].partition("\n")[0][:10])
+    under = carets.index("^") - sum(unicodedata.east_asian_width(mark) == "W" for mark in text[: fault.start])
+    assert shown[under:].startswith(text[fault.start :].partition("\n")[0][:10])
 
 
 def test_an_error_with_its_place_can_be_sent_and_is_an_error_of_plans():

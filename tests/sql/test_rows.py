@@ -55,6 +55,26 @@ def test_random_filters_and_columns_equal_duckdb(part):
             assert all(map(same, mine, theirs)), (text, mine, theirs)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT CASE i WHEN 1 THEN 'one' WHEN NULL THEN 'none' ELSE s END AS c FROM r",
+        "SELECT NULLIF(i, 1) AS a, NULLIF(s, 'a') AS b, NULLIF(x, j) AS c FROM r",
+        "SELECT i FROM r WHERE (i > 1) IS TRUE OR (j < 0) IS NOT FALSE",
+        "SELECT i FROM r WHERE (i > 1) IS NOT TRUE AND (i > 1) IS FALSE",
+        "SELECT CAST(i AS DECIMAL(14, 2)) AS d, -9223372036854775808 AS least FROM r",
+    ],
+)
+def test_further_forms_equal_duckdb(text):
+    given = rows(200, 5)
+    got = [tuple(row.values()) for row in ours(text, given).to_pylist()]
+    expected = duck(text, given)
+    assert len(got) == len(expected)
+    assert all(
+        same(*pair) for mine, theirs in zip(got, expected, strict=True) for pair in zip(mine, theirs, strict=True)
+    )
+
+
 def test_a_planted_fault_is_found(monkeypatch):
     """OR that forgets that TRUE OR NULL is true."""
     monkeypatch.setitem(compiled._FUNCTIONS, "or", compiled._logic(pc.or_))

@@ -30,6 +30,7 @@ def query_status(member: Member, group: Group | None, state: str, fault: BaseExc
         "sink_error": told_error(member.sink_error),
         "group": entry.group,
         "registered_at": entry.registered_at,
+        "from_file": entry.from_file,
         "since_batch": entry.since,
         "columns": columns_of(made.schema) if made is not None else [],
         "rows_since_start": member.rows,

@@ -389,6 +389,6 @@ def _inside(bound: Bound, kind: pa.DataType) -> Any:
 
 
 def _whole(statement: Statement, what: str, *, why: str = "", do: str = "") -> BadSQL:
-    """A fault of the whole: shown at SELECT, or where it begins."""
-    start = max(statement.text.upper().find("SELECT"), 0)
+    """A fault of the whole: shown at SELECT."""
+    start = statement.begin
     return BadSQL(what, why=why, do=do, text=statement.text, start=start, end=start + 6)

@@ -64,6 +64,8 @@ class Statement:
     clauses: dict[str, Clause]
     explain: bool = False
     view: str | None = None
+    #: Where SELECT stands.
+    begin: int = 0
 
     def at(self, name: str, what: str, *, why: str = "", do: str = "") -> BadSQL:
         """An error at a clause, or at the end of the text if it is missing."""
@@ -93,7 +95,7 @@ def take_apart(text: str) -> Statement:
         raise _at(text, token, "A query is a SELECT.", do="Write SELECT … FROM …, or CREATE VIEW name AS SELECT …")
     cut = _cut(text, found)
     clauses = _clauses(text, found[cut:])
-    return Statement(text, _parse(text, found[:cut]), clauses, explain, view)
+    return Statement(text, _parse(text, found[:cut]), clauses, explain, view, found[0].start)
 
 
 def _tokens(text: str) -> list[Token]:
@@ -170,7 +172,8 @@ def _number(token: Token) -> bool:
 _FOLLOWED_BY: dict[str, Callable[[Token], bool]] = {
     "WINDOW": _number,
     "MEMORY": _number,
-    "SHED": lambda token: token.token_type == TokenType.VAR or token.text.isalpha(),
+    # Not any word: a column may be called so, and be followed by FROM or AND.
+    "SHED": lambda token: token.token_type == TokenType.VAR,
     "ARCHIVE": lambda token: token.token_type == TokenType.STRING,
     "ANSWER": lambda token: token.text.upper() == "WITHIN",
 }

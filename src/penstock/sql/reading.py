@@ -89,6 +89,8 @@ class Reading(Analysis):
         except BadSQL:
             raise
         except PlanError as fault:
+            if span(node) == (0, 0) and node is not self._tree:
+                raise  # what this is part of may know where it stands
             raise self.bad(node, fault) from None
         except RecursionError:
             raise BadSQL("The text is nested too deeply.", text=self._statement.text) from None
@@ -109,8 +111,12 @@ class Reading(Analysis):
         where = self._tree.args.get("where")
         if where is not None:
             nodes += list(where.this.flatten() if isinstance(where.this, exp.And) else [where.this])
-        conditions = [self._conjunct(node) for node in nodes]
-        columns = tuple((name, item) for name, (item, _) in self._items())
+        with self.at(self._tree):
+            conditions = [self._conjunct(node) for node in nodes]
+        with self.at(self._tree):
+            if not self._tree.expressions:
+                raise PlanError("SELECT names no column.", do="Name some, or * for all.")
+            columns = tuple((name, item) for name, (item, _) in self._items())
         parted = tuple(part for condition in conditions for part in _parts(condition))
         joined = len([part for condition in conditions[:joined] for part in _parts(condition)])
         return Read(tuple(self._sources), parted, columns, self._how, joined, self._grouped())

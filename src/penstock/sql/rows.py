@@ -240,6 +240,9 @@ def _cast(arguments: list[Datum], to: str) -> Datum:
     precision, scale = (int(part) for part in to.removeprefix("decimal(").rstrip(")").split(","))
     if pt.is_floating(value.type):
         value = pc.round(value, scale, round_mode="half_towards_infinity")
+    elif pt.is_integer(value.type):
+        # Arrow asks for room for every number of the type; here those that are there have to fit.
+        value = value.cast(pa.decimal256(19 + scale, scale))
     return value.cast(pa.decimal128(precision, scale))
 
 

@@ -118,6 +118,8 @@ class Scalars:
         return Call(function, (self._want(node.this, (kinds.TEXT,), node),)), gives
 
     def _of_number(self, node: Node) -> Typed:
+        if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and node.this.this == str(1 << 63):
+            return Literal(-(1 << 63), kinds.NUMBER), kinds.NUMBER  # without its sign it is no number of 64 bits
         found, kind = self.translate(node.this)
         if not kinds.is_numeric(kind):
             raise _mismatch(node, kind, kinds.NUMBER, "only numbers can be calculated with")
@@ -173,8 +175,13 @@ class Scalars:
         return Call("not", (self._condition(node.this),)), kinds.BOOLEAN
 
     def _is(self, node: Node) -> Typed:
+        if isinstance(node.expression, exp.Boolean):
+            # Whether it holds, where unknown is no.
+            held = self._condition(node.this)
+            held = held if node.expression.this else Call("not", (held,))
+            return Call("coalesce", (held, Literal(False, kinds.BOOLEAN))), kinds.BOOLEAN
         if not isinstance(node.expression, exp.Null):
-            raise refuse(shown(node), "IS is for NULL only.", "Compare with = or <>.")
+            raise refuse(shown(node), "IS is for NULL, TRUE and FALSE.", "Compare with = or <>.")
         return Call("is_null", (self.translate(node.this)[0],)), kinds.BOOLEAN
 
     def _in(self, node: Node) -> Typed:
@@ -203,19 +210,25 @@ class Scalars:
         return Call("not", (found,)) if node.args.get("negate") else found, kinds.BOOLEAN
 
     def _case(self, node: Node) -> Typed:
-        if node.this is not None:
-            raise refuse(shown(node), "CASE with a value after it is not read.", "Write CASE WHEN x = 1 THEN …")
         arguments: list[Expression] = []
         found = []
         for branch in node.args["ifs"]:
             value, kind = self.translate(branch.args["true"])
-            arguments += [self._condition(branch.this), value]
+            if node.this is None:
+                arguments += [self._condition(branch.this), value]
+            else:
+                arguments += [self._compared(node, "equal", node.this, branch.this)[0], value]
             found.append(kind)
         if (default := node.args.get("default")) is not None:
             value, kind = self.translate(default)
             arguments.append(value)
             found.append(kind)
         return Call("case", tuple(arguments)), self._one_kind(node, found)
+
+    def _nullif(self, node: Node) -> Typed:
+        equal, _ = self._compared(node, "equal", node.this, node.expression)
+        found, kind = self.translate(node.this)
+        return Call("case", (equal, Literal(None, kinds.NULL), found)), kind
 
     def _coalesce(self, node: Node) -> Typed:
         parts = [self.translate(part) for part in (node.this, *node.expressions)]
@@ -321,6 +334,7 @@ _METHODS: dict[type, Callable[[Scalars, Node], Typed]] = {
     exp.Like: Scalars._like,
     exp.Case: Scalars._case,
     exp.Coalesce: Scalars._coalesce,
+    exp.Nullif: Scalars._nullif,
     exp.Round: Scalars._round,
     exp.Substring: Scalars._substring,
     exp.DPipe: Scalars._dpipe,
@@ -373,9 +387,9 @@ def _refusal(node: Node) -> NotMaintainable:
         return refuse("*", "A star stands alone in SELECT, or in COUNT(*).")
     return refuse(
         shown(node),
-        f"{type(node).__name__} is not among the functions and operators of a view.",
-        "Use + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, CASE, COALESCE, CAST, ABS, ROUND, "
-        "FLOOR, CEIL, UPPER, LOWER, LENGTH, SUBSTRING, ||, EXTRACT; or compute it before the changes arrive.",
+        f"{node.key.upper()} is not among the functions and operators of a query.",
+        "Use + - * / %, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, CASE, COALESCE, NULLIF, CAST, ABS, "
+        "ROUND, FLOOR, CEIL, UPPER, LOWER, LENGTH, SUBSTRING, ||, EXTRACT; or compute it before the changes arrive.",
     )
 
 

@@ -161,13 +161,13 @@ function makeQuery(query) {
   const entry = { state: h("span"), facts: h("dl", { class: "facts" }), fault: h("p", { class: "fault" }) };
   entry.toggle = h("button", { type: "button", onclick: () => act(entry, entry.paused ? server.resume : server.pause) }, "Pause");
   entry.rows = h("button", { type: "button", "aria-label": `Results of ${name}`, onclick: () => read(name, entry.kind) }, "Results");
-  const removing = h("button", { type: "button", "aria-label": `Remove ${name}`, onclick: () => askToRemove(name) }, "Remove");
+  entry.removing = h("button", { type: "button", "aria-label": `Remove ${name}`, onclick: () => askToRemove(name) }, "Remove");
   entry.name = name;
   entry.text = h("pre", {}, query.sql ?? "");
   entry.element = h(
     "article", { class: "query", "data-query": name, "aria-label": `Query ${name}` },
     h("div", {}, h("div", { class: "heading" }, h("h3", {}, name), entry.state), entry.text),
-    h("div", { class: "acts" }, entry.rows, entry.toggle, removing),
+    h("div", { class: "acts" }, entry.rows, entry.toggle, entry.removing),
     entry.facts,
     entry.fault,
   );
@@ -180,7 +180,8 @@ function showQuery(entry, query) {
   stateOf(entry.state, query.state);
   set(entry.toggle, entry.paused ? "Resume" : "Pause");
   entry.toggle.setAttribute("aria-label", `${entry.paused ? "Resume" : "Pause"} ${query.name}`);
-  set(entry.fault, faultText(query.error));
+  set(entry.fault, faultText(query.error) || (query.sink_error ? `Its sink: ${faultText(query.sink_error)}` : ""));
+  entry.removing.hidden = query.from_file;
   entry.text.hidden = !query.sql;
   const time = query.response_seconds;
   // Of a query that shares its join, its own; else that of its group.
