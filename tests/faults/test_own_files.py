@@ -439,6 +439,26 @@ def test_what_spark_says_of_lost_state_becomes_one_line_and_a_remedy() -> None:
     assert "Restore the checkpoint" in str(found)
 
 
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        (
+            "PythonException: thrown:\nTraceback (…):\n  File x\n    f()\nValueError: my own\n SQLSTATE",
+            "ValueError: my own",
+        ),
+        (
+            "\tat org.a\nCaused by: a.B: c\n\tat org.b\nCaused by: a.Root: no Parquet\n\t... 9 more\n",
+            "a.Root: no Parquet",
+        ),
+    ],
+)
+def test_what_is_not_ours_ends_in_one_line_of_what_went_wrong(said: str, fault: str) -> None:
+    failure = RuntimeError(f"[STREAM_FAILED] x {said}\n=== Streaming Query ===\n x\nLogical: plan")
+    assert cause(failure) is failure
+    assert failure.__notes__[0] == f"In short: {fault}"
+    assert "start again with the same checkpoint" in failure.__notes__[1]
+
+
 def test_second_process_is_refused(tmp_path: Path) -> None:
     held = checkpoint(tmp_path / "ck", on="a")
     program = (
