@@ -25,14 +25,13 @@ from benchmarks.harness import Benchmark, Contestant, Limit, Ratio, Sample, Say,
 if TYPE_CHECKING:
     from penstock.kernels.standing.query_set import QuerySet
     from penstock.kernels.standing.router import Router
+    from penstock.kernels.standing.search import Rows
 
 DOMAIN = 10_000.0
 PLACES = 30
 PARTNERS = 20
 STRATEGIES = ("dynamic", "ssi", "hotspot", "select_first", "join_first", "join_first_scan", "naive")
 DUCKDB, POLARS, SPARK = "DuckDB, range join", "Polars, join_where", "Spark, broadcast range join"
-#: Seconds that a turn takes at least, unless it runs out of events.
-ENOUGH = 0.15
 
 
 def ours(strategy: str) -> str:
@@ -47,17 +46,7 @@ def benchmarks(quick: bool) -> list[Benchmark]:
     found = [_over(size, held, goal=20.0 if size == 1_000_000 else None) for size in sizes]
     many = 20_000 if quick else 1_000_000
     found.append(_growth((1_000, many), held))
-    mixed = Mixed(20_000 if quick else 200_000, held, 250)
-    fixed = tuple(name for name in STRATEGIES if name not in ("dynamic", "naive"))
-    found.append(
-        Benchmark(
-            "standing/mixed",
-            f"{mixed.queries:,} queries, {mixed.places} places; events with one partner or thousands",
-            lambda: [Contestant(ours(name), lambda turn, n=name: mixed.turn(turn, n)) for name in ("dynamic", *fixed)],
-            ratios=tuple(Ratio(ours("dynamic"), ours(name), 1.3) for name in fixed),
-            setup=mixed.setup,
-        )
-    )
+    found += [_mixed(places, goal, quick) for places, goal in ((PLACES, 1.0), (250, 1.3))]
     upkeep = Upkeep(many)
     found.append(
         Benchmark(
@@ -98,6 +87,29 @@ def _over(size: int, held: int, goal: float | None) -> Benchmark:
     )
 
 
+def _mixed(places: int, goal: float, quick: bool) -> Benchmark:
+    """DYNAMIC beside the strategies it chooses from, and beside a router that knows what each kind of event costs."""
+    work = Mixed(
+        20_000 if quick else 200_000, 10_000 if quick else 100_000, places, time.process_time, 0.15 if quick else 0.5, 4
+    )
+    fixed = [ours(name) for name in STRATEGIES if name not in ("dynamic", "naive")]
+    dynamic, oracle = ours("dynamic"), ours("oracle")
+    return Benchmark(
+        f"standing/mixed-{places}",
+        f"{work.queries:,} queries, {places} places; uniform events, normal keys and ranges; events a processor second",
+        lambda: [
+            Contestant(ours(name), lambda turn, n=name: work.turn(turn, n))
+            for name in ("dynamic", "oracle", *STRATEGIES[1:-1])
+        ],
+        ratios=(
+            *(Ratio(dynamic, name, goal) for name in fixed),
+            *(Ratio(oracle, name) for name in fixed[:2]),
+            Ratio(dynamic, oracle),
+        ),
+        setup=work.setup,
+    )
+
+
 def _growth(sizes: tuple[int, int], held: int) -> Benchmark:
     """What remains of the rate when so many more queries are registered that nobody is answered by."""
     works = [Clustered(size, held) for size in sizes]
@@ -125,6 +137,10 @@ class Work:
     queries: int
     held: int
     places: int = PLACES
+    #: What time is, how much of it a turn takes at least unless it runs out of events, and how often it is done again.
+    clock: Callable[[], float] = time.perf_counter
+    enough: float = 0.15
+    again: int = 0
 
     def bounds(self, rng: np.random.Generator) -> Any:
         """The queries: own from, own to, across from, across to."""
@@ -161,17 +177,18 @@ class Work:
         self._sets.clear()
 
     def turn(self, turn: Turn, strategy: str) -> Sequence[Sample]:
-        """One batch with as many events as a turn has time for, as the warm-up found."""
+        """One batch with as many events as a turn has time for."""
         queries, router = self._set(strategy)
         queries.prepare()
+        events, everything = 50, len(self._event_keys)
+        pairs, seconds = self._timed(queries, router, events)
         if turn.warming:
-            self._timed(queries, router, 50)
-            self._agree(50, self._timed(queries, router, 50)[0], strategy)
-        few = self._timed(queries, router, 50)[1]
-        events = int(np.clip(50 * ENOUGH / few, 50, len(self._event_keys)))
-        if turn.warming or events == 50:
-            return [Sample(50, few)]
-        return [Sample(events, self._timed(queries, router, events)[1])]
+            self._agree(events, pairs, strategy)
+        while events < everything and seconds < self.enough / 2:
+            events = min(everything, int(events * np.clip(self.enough / seconds, 2, 10)))
+            _, seconds = self._timed(queries, router, events)
+        again = 0 if turn.warming else self.again
+        return [Sample(events, s) for s in (seconds, *(self._timed(queries, router, events)[1] for _ in range(again)))]
 
     def steadily(self, turn: Turn) -> Sequence[Sample]:
         """All events by SSI, a few times, in processor seconds: what else the machine does hardly matters."""
@@ -185,24 +202,27 @@ class Work:
         return samples
 
     def _timed(self, queries: QuerySet, router: Router | None, events: int) -> tuple[int, float]:
-        began = time.perf_counter()
+        began = self.clock()
         pairs = self._answer(queries, router, slice(0, events))
-        return pairs, time.perf_counter() - began
+        return pairs, self.clock() - began
 
     def _answer(self, queries: QuerySet, router: Router | None, batch: slice) -> int:
-        from penstock.kernels.standing.search import Rows
-
-        keys, own = self._event_keys[batch], self._event_values[batch]
-        order = np.argsort(own)
-        keys, own = keys[order], own[order]
-        begin, end = np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys, side="right")
-        rows = Rows(begin, end, np.zeros(len(own)), own)
+        rows = self._rows(batch)
         walk = (
             router.answers(0, rows, self._values)
             if router
             else queries.answers(queries.strategies[0], 0, rows, self._values)
         )
         return sum(int((runs[:, 3] - runs[:, 2]).sum()) for runs in walk)
+
+    def _rows(self, batch: slice) -> Rows:
+        from penstock.kernels.standing.search import Rows
+
+        keys, own = self._event_keys[batch], self._event_values[batch]
+        order = np.argsort(own)
+        keys, own = keys[order], own[order]
+        begin, end = np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys, side="right")
+        return Rows(begin, end, np.zeros(len(own)), own)
 
     def _set(self, strategy: str) -> tuple[QuerySet, Router | None]:
         from penstock.kernels.standing.query_set import QuerySet
@@ -212,11 +232,14 @@ class Work:
 
         if strategy not in self._sets:
             shape = SelectJoin((("k",), ("k",)), (("a",), ("c",)))
-            made = QuerySet(shape, walked(strategy, own=True))  # type: ignore[arg-type]
+            routed = {"dynamic": Router, "oracle": oracle()}.get(strategy)
+            made = QuerySet(shape, walked("dynamic" if routed else strategy, own=True))  # type: ignore[arg-type]
             made.load(Queries(np.arange(len(self._bounds)), self._bounds))
-            router = Router(made, coefficients()) if strategy == "dynamic" else None
+            router = routed(made, coefficients()) if routed else None
             if router:
                 router.load()
+            if strategy == "oracle":
+                router.measure(self._rows(slice(0, 20_000)), self._values)
             self._sets[strategy] = made, router
         return self._sets[strategy]
 
@@ -307,30 +330,59 @@ class Clustered(Work):
 
 
 class Mixed(Work):
-    """Events of three kinds: one partner; thousands of partners but hardly a query; many of both."""
+    """Keys and ranges as Table 4.1 of 003 has them: events are uniform, kept rows' keys and the middles of own ranges
+    normal. So an event may have no partner or fifty, and be wanted by no query or by tens of thousands.
+    """
 
     def bounds(self, rng: np.random.Generator) -> Any:
         found = super().bounds(rng)
-        # A hundredth of all queries, short ones, is about the lower half of own values; the rest is above it.
-        few = rng.random(self.queries) < 0.01
-        own = np.where(
-            few, rng.uniform(0, DOMAIN / 2, self.queries), rng.uniform(DOMAIN / 2 + 500, DOMAIN, self.queries)
-        )
-        length = np.where(few, 5.0, 500.0)
-        found[:, 0], found[:, 1] = own - length, own + length
+        middle, half = rng.normal(5_000, 1_000, self.queries), np.abs(rng.normal(1_000, 150, self.queries)) / 2
+        found[:, 0], found[:, 1] = middle - half, middle + half
         return found
 
     def rows(self, rng: np.random.Generator) -> tuple[Any, Any]:
-        # Half of the rows have keys of their own, the others a few between them.
-        alone = self.held // 2
-        keys = np.concatenate([np.arange(alone), -rng.integers(1, 26, self.held - alone)])
+        keys = np.clip(np.rint(rng.normal(5_000, 1_000, self.held)), 0, 10_000).astype(np.int64)
         return keys, rng.uniform(0, DOMAIN, self.held)
 
     def events(self, rng: np.random.Generator, count: int) -> tuple[Any, Any]:
-        kind = rng.integers(0, 3, count)
-        keys = np.where(kind == 0, rng.integers(0, self.held // 2, count), -rng.integers(1, 26, count))
-        low, high = rng.uniform(0, DOMAIN / 2, count), rng.uniform(DOMAIN / 2, DOMAIN, count)
-        return keys, np.where(kind == 1, low, high)
+        return rng.integers(0, 10_001, count), rng.uniform(0, DOMAIN, count)
+
+
+def oracle() -> type[Router]:
+    """A router that sends every event where events of its kind were really answered the fastest: OPT of 003, §4.6.7."""
+    from penstock.kernels.standing.router import Router
+    from penstock.models.standing_cost import CHOICES
+
+    class Oracle(Router):
+        def _kind(self, side: int, rows: Rows) -> Any:
+            few = np.log2(self.selected(side, rows.own[:, None])[:, 0] + 1).astype(np.int64)
+            return 64 * np.log2(rows.end - rows.begin + 1).astype(np.int64) + few
+
+        def measure(self, rows: Rows, values: Any) -> None:
+            """Time some events of each kind by each strategy."""
+            kinds = self._kind(0, rows)
+            self._best = np.zeros(64 * 32, np.int64)
+            for kind in np.unique(kinds):
+                some = rows.some(np.flatnonzero(kinds == kind)[:200])
+                self._best[kind] = int(np.argmin([self._seconds(name, some, values) for name in CHOICES]))
+
+        def _seconds(self, name: str, rows: Rows, values: Any) -> float:
+            few = rows.some(np.arange(min(4, len(rows.own))))
+            a_row = min(self._once(name, few, values) for _ in range(2)) / len(few.own)
+            if a_row * len(rows.own) > 0.02:
+                return a_row
+            return min(self._once(name, rows, values) for _ in range(3)) / len(rows.own)
+
+        def _once(self, name: str, rows: Rows, values: Any) -> float:
+            began = time.process_time()
+            for _ in self.queries.answers(name, 0, rows, values):  # type: ignore[arg-type]
+                pass
+            return time.process_time() - began
+
+        def choose(self, side: int, rows: Rows, owns: Any = None) -> Any:
+            return self._best[self._kind(side, rows)]
+
+    return Oracle
 
 
 class Upkeep:

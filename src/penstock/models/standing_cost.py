@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 F64 = npt.NDArray[np.float64]
 
@@ -53,18 +54,16 @@ class Coefficients:
 
     def costs(self, partners: F64, selected: F64, load: Load) -> F64:
         """The cost of each row (columns) by each of `CHOICES` (rows)."""
-        found = [terms(name, partners, selected, load) @ np.array(getattr(self, name)) for name in CHOICES]
-        found[0] = found[0] + self._cold(partners, selected, load)
-        return np.stack(found)
+        return self.weights(load) @ _features(partners, selected)
 
-    def _cold(self, partners: F64, selected: F64, load: Load) -> F64 | float:
-        """What the scattered queries cost beside the hot groups."""
-        scattered = load.queries - load.hot
-        if not scattered:
-            return 0.0
-        rest = Load(scattered, 0, 0)
-        share = scattered / max(load.queries, 1)
-        return terms("select_first", partners, selected * share, rest) @ np.array(self.select_first)
+    def weights(self, load: Load) -> F64:
+        """What each feature of a row (columns) costs by each of `CHOICES` (rows)."""
+        found = np.stack([_weights(name, getattr(self, name), load) for name in CHOICES])
+        if scattered := load.queries - load.hot:
+            # The scattered queries beside the hot groups, of which a row selects its share.
+            share = np.array([1.0, 1.0, 1.0, *(scattered / load.queries,) * 3])
+            found[0] += share * _weights("select_first", self.select_first, Load(scattered, 0, 0))
+        return found
 
     def choose_band(self, partners: F64, queries: int, groups: int) -> npt.NDArray[np.int64]:
         """For each row 0 for ssi, 1 for merge."""
@@ -73,25 +72,47 @@ class Coefficients:
 
     def choose(self, partners: F64, selected: F64, load: Load) -> npt.NDArray[np.int64]:
         """For each row the number of the cheapest of `CHOICES`."""
-        return np.argmin(self.costs(partners, selected, load), axis=0)
+        return _cheapest(partners, selected, self.weights(load))
+
+
+def _features(partners: F64, selected: F64) -> F64:
+    """What of a row costs depend on, all 0 without partners: 1, log k, k, s, s·log k, k·s."""
+    one, log_k = (partners > 0).astype(np.float64), np.log2(partners + 1)
+    return np.stack([one, log_k, partners, one * selected, selected * log_k, partners * selected])
+
+
+def _weights(name: str, given: Sequence[float], load: Load) -> F64:
+    """What each feature costs by a strategy with these coefficients."""
+    log_n = float(np.log2(load.queries + 1))
+    if name == "join_first":
+        return np.array([0, 0, given[0] * log_n, 0, 0, given[1]])
+    if name == "join_first_scan":
+        return np.array([given[1] * load.queries, given[0], 0, 0, given[2], 0])
+    if name == "select_first":
+        return np.array([given[0] * log_n, 0, 0, given[1], given[2], 0])
+    depth = float(np.log2(load.hot / max(load.groups, 1) + 1))
+    return load.groups * np.array([given[0] + given[2] * depth, given[1], 0, 0, 0, 0])
+
+
+@njit(cache=True)
+def _cheapest(partners: F64, selected: F64, weights: F64) -> npt.NDArray[np.int64]:
+    found = np.zeros(partners.size, np.int64)
+    for row in range(partners.size):
+        k, s = partners[row], selected[row]
+        if k > 0:
+            log_k, least = np.log2(k + 1), np.inf
+            for choice in range(weights.shape[0]):
+                w = weights[choice]
+                cost = w[0] + w[1] * log_k + w[2] * k + s * (w[3] + w[4] * log_k + w[5] * k)
+                if cost < least:
+                    least, found[row] = cost, choice
+    return found
 
 
 def terms(name: str, partners: F64, selected: F64, load: Load) -> F64:
     """The terms of a strategy's cost, one row for each row of the stream."""
-    one = (partners > 0).astype(np.float64)
-    log_k = np.log2(partners + 1)
-    log_n = one * np.log2(load.queries + 1)
-    selected = one * selected
-    if name == "join_first":
-        columns: Sequence[F64] = (partners * np.log2(load.queries + 1), partners * selected)
-    elif name == "join_first_scan":
-        columns = (log_k, one * load.queries, selected * log_k)
-    elif name == "select_first":
-        columns = (log_n, selected, selected * log_k)
-    else:
-        depth = load.groups * np.log2(load.hot / max(load.groups, 1) + 1)
-        columns = (one * load.groups, load.groups * log_k, one * depth)
-    return np.stack(columns, axis=1)
+    units = np.eye(len(getattr(Coefficients, name)))
+    return np.stack([_weights(name, unit, load) @ _features(partners, selected) for unit in units.tolist()], axis=1)
 
 
 def fit(name: str, partners: F64, selected: F64, loads: Sequence[Load], seconds: F64) -> tuple[float, ...]:

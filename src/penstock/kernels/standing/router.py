@@ -41,7 +41,7 @@ class Router:
     Guarantees
         The results are those of any one strategy: `test_every_strategy_gives_the_same_results`.
     State and cost
-        One histogram for each side; some 100 ns a row, and one walk for each strategy that rows were given to.
+        One histogram for each side; some 30 ns a row, and one walk for each strategy that rows were given to.
     """
 
     def __init__(self, queries: QuerySet, coefficients: Coefficients) -> None:
@@ -96,19 +96,23 @@ class Router:
         """
         owns = rows.own[:, None] if owns is None else owns
         chosen = self.choose(side, rows, owns)
+        met = rows.begin < rows.end
         for number, name in enumerate(_CHOICES if self.queries.shape.own else _BAND):
-            mine = np.flatnonzero((chosen == number) & (rows.begin < rows.end))
+            mine = np.flatnonzero((chosen == number) & met)
             self.routed[name] += len(mine)
             by = np.zeros(len(mine), np.int64)
             if name == "select_first" and owns.shape[1] > 1:
                 by = np.argmin(self.selected(side, owns[mine]), axis=1)
             for attribute in np.unique(by):
                 part = mine[by == attribute]
-                asked = rows.some(part)
+                # Mostly one strategy gets all rows, which then keep their places.
+                whole = len(part) == len(chosen)
+                asked = rows if whole else rows.some(part)
                 if attribute:
                     asked = asked._replace(own=np.ascontiguousarray(owns[part, attribute]))
                 for runs in self.queries.answers(name, side, asked, values, int(attribute)):
-                    runs[:, 0] = part[runs[:, 0]]
+                    if not whole:
+                        runs[:, 0] = part[runs[:, 0]]
                     yield runs
 
     def _load(self, side: int) -> Load:
