@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime, timedelta
 
+import duckdb
 import pyarrow as pa
+import pytest
 
+from penstock.kernels.contract import Portion
 from penstock.sql.answers import Answer, answer_of
 from penstock.sql.catalogue import Catalogue, Stream
-from penstock.sql.groups import explain, group
+from penstock.sql.groups import Group, explain, group
 from penstock.sql.parse import Query, parse
+from penstock.sql.plans import inputs_of, plan_of
+from penstock.testing.event_time import EventTime
+from penstock.testing.host import Host
 from tests.sql.test_parse import KNOWN
 
 TEXTS = {
@@ -105,3 +112,57 @@ def test_totals_are_exact_and_go_on_after_a_restart():
     both = messages((1, 1.0, None, *inside), (2, 4.0, None, *inside))
     assert counted(both)["total"].to_pylist() == [1, 2]
     assert mean(both)["total"].to_pylist() == [1.0, 2.5]
+
+
+def _joined(how: str, condition: str) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+    """An outer join of two streams, by the kernel that would run it and by DuckDB."""
+    rng = random.Random(f"{how} {condition}")
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def some(name: str, value: str) -> pa.Table:
+        rows = [(rng.choice([None, *range(12)]), rng.randrange(9), moment + timedelta(seconds=n)) for n in range(60)]
+        # Later ones, which say that nothing comes any more for those before.
+        rows += [(None, 100, moment + timedelta(hours=n)) for n in range(1, 9)]
+        kinds = (pa.int64(), pa.int64(), pa.timestamp("us", "UTC"))
+        names = ("k", value, name)
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+        return pa.table(columns, names)
+
+    one, two = some("asked", "x"), some("answered", "y")
+    streams = {
+        "one": Stream.of("one", one.schema, event_time="asked"),
+        "two": Stream.of("two", two.schema, event_time="answered"),
+    }
+    text = f"SELECT one.k, x, y, two.k AS l FROM one {how} JOIN two ON {condition} WHERE x IS NULL OR x < 7"
+    query = parse(f"{text} WINDOW 10 SECONDS", Catalogue.of(streams))
+    group = Group({"q": query})
+    plan = plan_of(group, slots=1)
+    kernel = Host(lambda: plan.make(0), event_time=EventTime(("left_asked", "right_answered"), 0))
+    inputs = inputs_of(group)
+    sides = [
+        given.select([old for old, _ in each.columns]).rename_columns([new for _, new in each.columns])
+        for given, each in zip((one, two), inputs, strict=True)
+    ]
+    sides = [
+        side.append_column(each.every, pa.array([0] * 68, pa.int32())) if each.every else side
+        for side, each in zip(sides, inputs, strict=True)
+    ]
+    batches = [
+        [Portion(side, part) for side in (0, 1) for part in sides[side].slice(first, 7).combine_chunks().to_batches()]
+        for first in [*range(0, 56, 7), 56, 63]
+    ]
+    found = kernel.run(batches)["results"]
+    answer = group.answer("q")
+    ours = [tuple(row.values()) for part in found.to_batches() for row in answer(part).to_pylist()]
+    near = f"({condition}) AND abs(date_diff('second', asked, answered)) <= 10"
+    theirs = duckdb.sql(text.replace(condition, near)).fetchall()
+    ours, theirs = ([row for row in found if 100 not in row] for found in (ours, theirs))
+    return sorted(ours, key=repr), sorted(theirs, key=repr)
+
+
+@pytest.mark.parametrize("how", ["LEFT", "RIGHT", "FULL OUTER"])
+@pytest.mark.parametrize("condition", ["one.k = two.k", "one.k = two.k AND x > 4 AND y < 7", "x + y = 5"])
+def test_rows_without_partners_are_results_of_outer_joins(how, condition):
+    ours, theirs = _joined(how, condition)
+    assert ours == theirs
+    assert any(None in row for row in ours)

@@ -164,14 +164,14 @@ class _One:
     def with_table(self) -> Classified:
         self.refuse("window", why="The table has no window: a row of the stream meets all of it.")
         turn = isinstance(self.sources[0], Relation)
-        if turn and self.read.how == "left":
+        read = _turned(self.read) if turn else self.read
+        if read.how in ("right", "full"):
             raise _whole(
                 self.statement,
-                "The table stands left of LEFT JOIN.",
+                f"{self.read.how.upper()} JOIN keeps the table's rows without partners.",
                 why="Whether a row of the table has no partner is known when the stream ends, which it never does.",
-                do="Put the stream first.",
+                do="Keep the stream's: stream LEFT JOIN table.",
             )
-        read = _turned(self.read) if turn else self.read
         stream, relation = (self.sources[1], self.sources[0]) if turn else (self.sources[0], self.sources[1])
         assert isinstance(stream, Stream)
         assert isinstance(relation, Relation)
@@ -225,24 +225,24 @@ class _One:
     # -- two streams -------------------------------------------------------------------------------------------------
 
     def two_streams(self) -> Classified:
-        if self.read.how == "left":
-            raise _whole(
-                self.statement,
-                "LEFT JOIN is for a stream with a table.",
-                do="Join inner, or use ps.join_streams(how=…).",
-            )
         turn = self.sources[0].name > self.sources[1].name
         read = _turned(self.read) if turn else self.read
         left, right = sorted((source for source in self.sources), key=lambda source: source.name)
         assert isinstance(left, Stream)
         assert isinstance(right, Stream)
-        on, rest = self._pairs(read)
+        outer = read.how != "inner"
+        # Of an outer join, ON says who is a partner, and WHERE which results are wanted.
+        on, rest = self._pairs(replace(read, conditions=read.conditions[: read.joined]) if outer else read)
         self._check_kinds(on, left.schema, right.schema)
         self._check_groups(read, on)
         window = self._window(on, left, right)
         shed = self._shed(POLICIES)
         archive = self._archive(shed)
         base: Base = (left.name, right.name, on, window)
+        if outer and (on or rest):
+            where = _together(rest) if rest else None
+            chosen = tuple(condition.expression for condition in read.conditions[read.joined :])
+            return Classified(WindowJoin(*base, shed, archive, where, read.how), read.columns, chosen)
         if shed is None and archive is None and window.timed:
             schemas = (left.schema, right.schema)
             found = band_join(base, rest, schemas, self._never) or select_join(base, rest, schemas, self._never)
@@ -256,8 +256,7 @@ class _One:
                 "No condition says which rows are partners.",
                 do=f"Write WHERE {read.sources[0].alias}.key = {read.sources[1].alias}.key.",
             )
-        where = rest[0] if len(rest) == 1 else Call("and", rest)
-        return Classified(WindowJoin(*base, shed, archive, where), read.columns, ())
+        return Classified(WindowJoin(*base, shed, archive, _together(rest)), read.columns, ())
 
     def _never(self, what: str) -> BadSQL:
         return _whole(self.statement, what, why="The query would never have a result.")
@@ -355,10 +354,15 @@ class _One:
             raise self.statement.at("archive", what, do=getattr(fault, "do", "")) from None
 
 
+def _together(conditions: tuple[Expression, ...]) -> Expression:
+    return conditions[0] if len(conditions) == 1 else Call("and", conditions)
+
+
 def _turned(read: Read) -> Read:
     """The same with both sources changing places."""
     return replace(
         read,
+        how={"left": "right", "right": "left"}.get(read.how, read.how),
         sources=tuple(reversed(read.sources)),
         conditions=tuple(replace(c, expression=_turn(c.expression)) for c in read.conditions),
         columns=tuple((name, _turn(item)) for name, item in read.columns),

@@ -183,6 +183,7 @@ def _window_join(group: Group, schemas: list[pa.Schema], slots: int) -> Plan:
         memory=group.memory,
         cores=slots if shape.on else 1,
         policy=shape.shed or "exact",
+        how=shape.how,  # type: ignore[arg-type]
         archive=shape.archive is not None,
         where=_pairs(group, shape),
         **_times(group),

@@ -53,7 +53,7 @@ class Read:
     sources: tuple[Source, ...]
     conditions: tuple[Condition, ...]
     columns: tuple[tuple[str, Expression], ...]
-    #: "inner", or "left" for the one outer join there may be.
+    #: "inner", or "left", "right", "full" for the one outer join there may be.
     how: str
     #: How many of the conditions stand in ON or USING.
     joined: int
@@ -179,10 +179,16 @@ class Reading(Analysis):
 
     def _from(self) -> list[Node]:
         joins = self._tree.args.get("joins") or []
-        if not self._is_view and len(joins) == 1 and (joins[0].args.get("side") or "").upper() == "LEFT":
-            self._how = "left"
+        side = (joins[0].args.get("side") or "").lower() if len(joins) == 1 and not self._is_view else ""
+        if side in ("left", "right", "full") and (joins[0].args.get("kind") or "OUTER").upper() == "OUTER":
+            self._how = side
             joins[0].set("side", None)
             joins[0].set("kind", None)
+            if side != "left" and joins[0].args.get("using"):
+                with self.at(joins[0]):
+                    raise PlanError(
+                        f"USING does not say whose key a {side.upper()} JOIN shows.", do="Write ON a.key = b.key."
+                    )
         clause = self._tree.args.get("from_")
         with self.at(joins[-1] if joins else self._tree):
             if clause is None:

@@ -130,12 +130,14 @@ class WindowJoin(_TwoStreams):
 
     `shed` is the policy when memory is short, or None for an exact join; those that shed share only with the same
     window, because what is kept depends on it, and so do those whose windows are counted in rows. Without a key,
-    `where` decides which rows are partners.
+    `where` decides which rows are partners; with one, it has to hold as well. `how` says whose rows without partners
+    are results, too; such a join waits for the end of each row's window, and shares only with the same one.
     """
 
     shed: str | None = None
     archive: str | None = None
     where: Expression | None = None
+    how: str = "inner"
 
     kind: ClassVar[str] = "window join"
     operator: ClassVar[str] = "join_streams"
@@ -143,19 +145,21 @@ class WindowJoin(_TwoStreams):
     @property
     def shares_windows(self) -> bool:
         """Whether other windows can be answered by the same join: exact ones in time."""
-        return self.shed is None and self.archive is None and self.window.timed
+        return self.shed is None and self.archive is None and self.window.timed and self.how == "inner"
 
     @property
     def group_key(self) -> Hashable:
         """The join; and where windows cannot be shared, all that decides its results."""
-        join = (self.kind, self.left, self.right, self.on, self.where)
+        join: tuple[Hashable, ...] = (self.kind, self.left, self.right, self.on, self.where)
+        join = join if self.how == "inner" else (*join, self.how)
         return join if self.shares_windows else (*join, self.window, self.shed, self.archive)
 
     def describe(self) -> str:
         """For people."""
         on = self._on() or "every pair that a condition accepts"
         shed = f", shedding by {self.shed.upper()}" if self.shed else ""
-        return f"{self.left} with {self.right} on {on}; window: {self.window.describe()}{shed}"
+        how = "" if self.how == "inner" else f" ({self.how})"
+        return f"{self.left} with {self.right} on {on}{how}; window: {self.window.describe()}{shed}"
 
 
 @dataclass(frozen=True)
