@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 
 
 class Commands(TyperGroup):
-    """Commands whose errors are shown as text, without a traceback, and end with code 1."""
+    """Commands whose errors, and the system's, are shown as text, without a traceback, and end with code 1."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
@@ -24,12 +24,20 @@ class Commands(TyperGroup):
 
             show_error(error)
             raise typer.Exit(1) from None
+        except BrokenPipeError:
+            raise  # who reads has enough
+        except OSError as error:
+            from penstock.cli.say import show_error
+
+            place = f"{error.filename}: " if error.filename else ""
+            show_error(PenstockError(f"{place}{error.strerror or error}."))
+            raise typer.Exit(1) from None
 
 
 app = typer.Typer(
     name="penstock",
     cls=Commands,
-    help="Joins of streams with tables larger than memory, on Apache Spark.",
+    help="Continuous joins, views and subscriptions on Apache Spark that never outgrow their memory.",
     no_args_is_help=True,
     rich_markup_mode=None,  # help at once: loading rich takes longer than all else
     add_completion=False,

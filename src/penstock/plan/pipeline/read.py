@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import BadOption, UnknownColumn, UnreadableTable
+from penstock.errors import BadOption, BadPipeline, UnknownColumn, UnreadableTable
 from penstock.plan.pipeline.columns import as_spark_has_them, infer, written
 from penstock.plan.pipeline.lines import Faults, parse
 from penstock.plan.pipeline.lines import Path as Place
@@ -54,7 +54,10 @@ def read_pipeline(path: str | os.PathLike[str]) -> tuple[Pipeline, Faults]:
     if where.is_dir():
         where = where / "pipeline.toml"
         local(where)
-    text = where.read_text(encoding="utf-8")
+    try:
+        text = where.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadPipeline(f"{where} is no text.", do="Give a pipeline's file: TOML, in UTF-8.") from None
     return _Reader(where, text).pipeline(parse(text, where.name))
 
 
@@ -149,12 +152,9 @@ class _Reader:
                     BadOption(f"{time!r} is {kind}, not a timestamp.", do='Say so: columns = { … = "timestamp" }.'),
                 )
         key = _names(said.get("key", ()))
-        for part, named in (
-            ("key", key),
-            ("order", _names(said.get("order", ()))),
-            ("deleted", _names(said.get("deleted", ()))),
-        ):
-            for column in named if columns is not None else ():
+        single = [(part, said[part]) for part in ("order", "deleted") if part in said]
+        for part, column in [*(("key", column) for column in key), *single]:
+            if columns is not None:
                 self._is_column((*place, part), column, columns, name)
         late = said.get("lateness", "0 seconds")
         self.faults.tried((*place, "lateness"), lambda: parse_duration(late, option="lateness"))
