@@ -48,3 +48,15 @@ def test_what_is_kept_is_read_back(measured):
     for changes, seconds in measured:
         cost.measured(changes, seconds)
     assert MeasuredCost.from_json(cost.as_json()).line == cost.line
+    assert MeasuredCost.from_json(cost.as_json()).excess == cost.excess
+
+
+def test_room_is_left_for_all_but_a_twentieth():
+    cost = MeasuredCost(advance=[(1, 1.0), (1000, 1.0)])
+    for number in range(1000):
+        cost.measured(100, 1.0 if number % 10 else 1.3)
+    assert cost.excess == pytest.approx(1.3, rel=0.05)
+    for number in range(1000):
+        cost.measured(100, 1.0 if number % 50 else 3.0)
+    assert cost.excess < 1.1
+    assert len(cost.ratios) == 100

@@ -1,15 +1,17 @@
 """What refreshes cost on the system that runs them: measured, kept lawful, corrected as it drifts.
 
 For each table a line, setup and so much for each change, fitted to what refreshes took; newer ones count more. A line
-with neither part negative is monotone and subadditive, whatever was measured. How far single refreshes were above it
-is kept beside it, so that a promise can leave room for slow ones.
+with neither part negative is monotone and subadditive, whatever was measured. How many times longer refreshes took
+than the line had said before each is kept beside it, so that a promise can leave room for slow ones.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 #: Measurements that are kept of a table.
 _KEPT = 40
@@ -17,6 +19,11 @@ _KEPT = 40
 _FADING = 0.93
 #: What a measurement made in advance counts: something where nothing else is known, little beside real ones.
 _ADVANCE = 0.05
+#: Ratios of measured to expected that are kept of a table, and the share of them that a promise has room for.
+_RATIOS = 100
+_ROOM_FOR = 0.95
+#: Measurements before which a line is too vague for a ratio to it to say anything.
+_LEARNT = 5
 
 
 @dataclass(frozen=True)
@@ -45,33 +52,48 @@ class MeasuredCost:
     #: (changes, seconds), made before the view was in use.
     advance: list[tuple[int, float]] = field(default_factory=list)
     recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    #: Measured time of each refresh, as a multiple of what the line had said before it.
+    ratios: deque[float] = field(default_factory=lambda: deque(maxlen=_RATIOS))
+
+    def __post_init__(self) -> None:
+        self._line: Line | None = None
+
+    def tried(self, points: Iterable[tuple[int, float]]) -> None:
+        """Trials, made before the view was in use, took so long for so many changes."""
+        self.advance, self._line = list(points), None
 
     def measured(self, changes: int, seconds: float) -> None:
         """A refresh of so many changes took so long."""
+        expected = self.line(changes)
+        if expected > 0 and len(self.recent) >= _LEARNT:
+            self.ratios.append(seconds / expected)
         self.recent.append((changes, seconds))
+        self._line = None
 
     @property
     def line(self) -> Line:
         """The nearest line that does not fall."""
-        points = [(k, s, _ADVANCE) for k, s in self.advance]
-        points += [(k, s, _FADING**age) for age, (k, s) in enumerate(reversed(self.recent))]
-        return nearest_line(points)
+        if self._line is None:
+            points = [(k, s, _ADVANCE) for k, s in self.advance]
+            points += [(k, s, _FADING**age) for age, (k, s) in enumerate(reversed(self.recent))]
+            self._line = nearest_line(points)
+        return self._line
 
     @property
     def excess(self) -> float:
-        """How many times longer than the line says nine in ten of recent refreshes took at most; at least 1."""
-        line = self.line
-        ratios = sorted(seconds / line(changes) for changes, seconds in self.recent if changes and line(changes) > 0)
-        return max(1.0, round(ratios[9 * (len(ratios) - 1) // 10], 9)) if ratios else 1.0
+        """How many times longer than expected all but the slowest twentieth of refreshes took at most; at least 1."""
+        found = sorted(self.ratios)
+        return max(1.0, round(found[math.ceil(_ROOM_FOR * len(found)) - 1], 9)) if found else 1.0
 
-    def as_json(self) -> dict[str, list[tuple[int, float]]]:
+    def as_json(self) -> dict[str, Any]:
         """To be kept for the next run."""
-        return {"advance": self.advance, "recent": list(self.recent)}
+        return {"advance": self.advance, "recent": list(self.recent), "ratios": list(self.ratios)}
 
     @classmethod
-    def from_json(cls, said: dict[str, list[tuple[int, float]]]) -> MeasuredCost:
+    def from_json(cls, said: dict[str, Any]) -> MeasuredCost:
         """As it was kept."""
-        return cls([tuple(p) for p in said["advance"]], deque((tuple(p) for p in said["recent"]), maxlen=_KEPT))  # type: ignore[misc]
+        advance, recent = ([(changes, seconds) for changes, seconds in said[name]] for name in ("advance", "recent"))
+        return cls(advance, deque(recent, maxlen=_KEPT), deque(said.get("ratios", ()), maxlen=_RATIOS))
 
 
 def nearest_line(points: Iterable[tuple[float, float, float]]) -> Line:

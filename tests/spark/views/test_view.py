@@ -30,7 +30,7 @@ def two(world):
     return {name: table for name, table in world.tables().items() if name != "nations"}
 
 
-def test_read_is_fresh_and_says_so(spark, tmp_path):
+def test_read_is_fresh_and_says_so(spark, tmp_path, monkeypatch):
     world = World(tmp_path)
     with ps.View(SQL, tables=two(world), at=tmp_path / "view", answer_within="5 minutes", spark=spark) as view:
         assert "promise     answers within 5 min" in view.explain()
@@ -68,7 +68,8 @@ def test_read_is_fresh_and_says_so(spark, tmp_path):
         # A promise that the rates do not allow is said to be broken, with the rates that could be.
         service = view._opened.service
         service._rates.arrived(service._now(), [10**15, 10**15])
-        service._times.refreshes["orders"].recent.extend([(1, 0.5), (1000, 2.0)] * 20)
+        for changes, seconds in [(1, 0.5), (1000, 2.0)] * 20:
+            service._times.refreshes["orders"].measured(changes, seconds)
         told = view.progress()
         assert not told.promise_kept
         assert "too fast" in told.promise
@@ -78,6 +79,14 @@ def test_read_is_fresh_and_says_so(spark, tmp_path):
     with ps.View(SQL, tables=two(world), at=tmp_path / "view", answer_within="5 minutes", spark=spark) as view:
         same(view.read().to_arrow(), world.judge(SQL), {"again": True})
         assert view.progress().refreshes == {}
+        # What arrives while a reader waits for its turn is not owed to it, and not brought in for it.
+        service = view._opened.service
+        look = service._look
+        monkeypatch.setattr(service, "_look", lambda: (world.change("orders"), look())[1])
+        answer = view.read()
+        assert (answer.fresh, dict(answer.refreshed)) == (True, {})
+        same(answer.to_arrow(), world.judge(SQL), {"later": True})
+        assert view.progress().waiting == {"orders": 12, "customers": 0}
     with pytest.raises(PlanError, match="holds another view"):
         ps.View(SQL.replace("SUM", "MAX"), tables=two(world), at=tmp_path / "view", answer_within="1 min", spark=spark)
     path = tmp_path / "orders" / "base.parquet"

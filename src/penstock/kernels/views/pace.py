@@ -1,9 +1,9 @@
 """When something must be done so that a reader who comes at any moment is answered in time.
 
 A reader waits for two things: a refresh that is under way when it comes, for it cannot be stopped; and then for the
-refresh of everything that waits, also of what arrived during the first one. Both together must fit. No refresh makes it
-better than right after everything was refreshed, when what arrived meanwhile waits already: a bound below that would
-have tables refreshed without end, for nothing, and readers wait for those refreshes as well.
+refresh of everything else that had arrived when it came. Both together must fit. No refresh makes it better than right
+after everything was refreshed, when what arrived meanwhile waits already: a bound below that would have tables
+refreshed without end, for nothing, and readers wait for those refreshes as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def allowed(pending: Sequence[int], rates: Sequence[float], costs: Sequence[Cost
     >>> from penstock.kernels.views.costs import Linear
     >>> flat, steep = Linear(each=0.0, setup=2.0), Linear(each=0.01, setup=0.0)
     >>> allowed([5, 100], [1.0, 1.0], [flat, steep], available=9.0)
-    6.98
+    6.99
     """
     again = max(
         (_arriving(table, pending, rates, costs) for table, rate in enumerate(rates) if rate > 0 and pending[table]),
@@ -36,13 +36,21 @@ def allowed(pending: Sequence[int], rates: Sequence[float], costs: Sequence[Cost
 
 
 def _arriving(table: int, pending: Sequence[int], rates: Sequence[float], costs: Sequence[Cost]) -> float:
-    """What arrives while a table is refreshed costs a reader who came at its beginning: on top of all that waits."""
-    takes, more = costs[table](pending[table]), 0.0
-    for other, (cost, rate, waits) in enumerate(zip(costs, rates, pending, strict=True)):
-        new = max(1, int(rate * takes)) if rate > 0 else 0
-        # What a refresh under way takes is part of all that waits; its table begins anew.
-        more += cost(new) if other == table else cost(waits + new) - cost(waits)
-    return more
+    """What a reader who comes while a table is refreshed waits for, on top of all that waited when that began.
+
+    The later it comes, the less is left of that refresh, and the more has arrived since; with linear costs one of the
+    two ends is the worst moment, and the first one unless changes arrive faster than they can be brought in.
+    """
+
+    def more(after: float) -> float:
+        total = -after
+        for other, (cost, rate, waits) in enumerate(zip(costs, rates, pending, strict=True)):
+            new = max(1, int(rate * after)) if rate > 0 else 0
+            # What a refresh under way takes is part of all that waits; its table begins anew.
+            total += cost(new) if other == table else cost(waits + new) - cost(waits)
+        return total
+
+    return max(more(0.0), more(costs[table](pending[table])))
 
 
 def due(

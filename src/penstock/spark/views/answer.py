@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from penstock.spark.views.store import Store
 
 
+def _untold(seconds: float) -> None:
+    """Nobody asked how long it took."""
+
+
 @dataclass
 class Answer:
     """The view at one version. Its files are kept as long as the answer is."""
@@ -34,7 +38,7 @@ class Answer:
     took: float
     #: Changes that were brought in for this answer.
     refreshed: Mapping[str, int]
-    _told: Callable[[float], None] = field(default=lambda seconds: None, repr=False)
+    _told: Callable[[float], None] = field(default=_untold, repr=False)
 
     @property
     def fresh(self) -> bool:
@@ -50,7 +54,9 @@ class Answer:
         """The rows, in this process."""
         began = time.monotonic()
         rows = self.frame.toArrow()
-        self._told(time.monotonic() - began)
+        # Whoever reads it again has had it.
+        told, self._told = self._told, _untold
+        told(time.monotonic() - began)
         return rows
 
     def keep(self, store: Store) -> Answer:

@@ -25,9 +25,9 @@ class Times:
 
     refreshes: dict[str, MeasuredCost]
     reading: deque[float] = field(default_factory=lambda: deque(maxlen=20))
-    waits: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
     reads: int = 0
     late: int = 0
+    slowest: float = 0.0
     work: dict[str, float] = field(default_factory=dict)
     actions: dict[str, int] = field(default_factory=dict)
 
@@ -42,10 +42,16 @@ class Times:
         self.work[table] = self.work.get(table, 0.0) + seconds
 
     def answered(self, seconds: float, promised: float) -> None:
-        """A reader had an answer."""
-        self.waits.append(seconds)
+        """A reader had an answer that could be read."""
         self.reads += 1
         self.late += seconds > promised
+        self.slowest = max(self.slowest, seconds)
+
+    def read_out(self, waited: float, promised: float, seconds: float) -> None:
+        """The same reader has the rows: it waited for the answer, and reading it took so much longer."""
+        self.reading.append(seconds)
+        self.late += waited <= promised < waited + seconds
+        self.slowest = max(self.slowest, waited + seconds)
 
     @property
     def reads_in(self) -> float:

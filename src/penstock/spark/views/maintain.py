@@ -69,6 +69,10 @@ class Maintainer:
             self._store.commit(last)
         self.manifest = last
 
+    def names(self, table: str) -> list[str]:
+        """Changes of a table that are there, taken or not. May be asked from any thread."""
+        return self._logs[table].names()
+
     def waiting(self, table: str) -> list[Waiting]:
         """Changes of a table that are still to be taken."""
         return self._logs[table].waiting(self.manifest.tables[table].taken)

@@ -1,8 +1,8 @@
 """Keeps a view within its promise: watches the logs, asks the planner, refreshes, answers.
 
 One lock guards the view; a refresh of one table holds it, so a reader who comes while another refresh is under way
-waits for that one, and then does the rest itself. What waits is kept so small that all of it, also what arrives
-meanwhile, can be refreshed within the promise, after such a refresh (`penstock.kernels.views.pace`).
+waits for that one, and then does the rest itself: of what had arrived when it came, and of nothing later. What waits
+is kept so small that this fits the promise whenever a reader comes (`penstock.kernels.views.pace`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.errors import AnswerTimeTooShort
 from penstock.kernels.views.naive import Naive
@@ -58,6 +59,15 @@ class Progress:
     promise: str
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """When a reader came, by both clocks, and the changes of each table that were there."""
+
+    moment: float
+    time: float
+    there: Mapping[str, frozenset[str]]
+
+
 class Service:
     """A view that is open."""
 
@@ -88,7 +98,7 @@ class Service:
         for table in self._tables:
             cost = self._times.refreshes[table]
             if not cost.recent and not cost.advance:
-                cost.advance = [(n, s) for n, s in self._maintainer.tried(table, _TRIED)]
+                cost.tried(self._maintainer.tried(table, _TRIED))
         least = self._times.least()
         if self._tables and least > self._plan.answer_within:
             asked, possible = (format_duration(round(s * 1e6)) for s in (self._plan.answer_within, least))
@@ -204,66 +214,57 @@ class Service:
         """Refresh what must be, and answer."""
         if self._fault is not None:
             self.stop()
-        began, asked = time.monotonic(), time.time()
+        asked = _Asked(
+            time.monotonic(), time.time(), {name: frozenset(self._maintainer.names(name)) for name in self._tables}
+        )
         if max_staleness is not None:
-            quick = self._stale_answer(asked, max_staleness, began)
+            quick = self._stale_answer(asked, max_staleness)
             if quick is not None:
                 return quick
         self._readers += 1
         try:
-            return self._fresh_answer(asked, max_staleness, began)
+            return self._fresh_answer(asked, max_staleness)
         finally:
             self._readers -= 1
 
-    def _fresh_answer(self, asked: float, max_staleness: float | None, began: float) -> Answer:
+    def _fresh_answer(self, asked: _Asked, max_staleness: float | None) -> Answer:
         """Refresh everything that is too old for this reader, and answer."""
         with self._lock:
-            entries = self._look()
-            for name in self._tables:
-                old = entries[name]
-                if max_staleness is not None:
-                    old = old if any(asked - entry.arrived > max_staleness for entry in old) else []
-                entries[name] = old
+            waiting = self._look()
         refreshed: dict[str, int] = {}
         for name in self._tables:
-            changes = sum(one.changes for one in self._advance(name, entries[name]))
-            refreshed |= {name: changes} if changes else {}
+            # What arrived while the reader waited for a refresh under way can wait: a refresh of it may be a whole one.
+            owed = [entry for entry in waiting[name] if entry.name in asked.there[name]]
+            if max_staleness is None or any(asked.time - entry.arrived > max_staleness for entry in owed):
+                changes = sum(one.changes for one in self._advance(name, owed))
+                refreshed |= {name: changes} if changes else {}
         with self._lock:
             if max_staleness is None:
                 self._planner.refreshed(self._now())
-            answer = self._answer(asked, refreshed, began)
-        self._times.answered(answer.took, self._plan.answer_within)
-        return answer
+            return self._answer(asked, refreshed)
 
-    def _stale_answer(self, asked: float, allowed: float, began: float) -> Answer | None:
+    def _stale_answer(self, asked: _Asked, allowed: float) -> Answer | None:
         """The last version, without waiting for a refresh under way, if it is fresh enough."""
         manifest = self._maintainer.manifest
         oldest = [entry.arrived for name in self._tables for entry in self._maintainer.peek(manifest, name)]
-        if oldest and asked - min(oldest) > allowed:
+        if oldest and asked.time - min(oldest) > allowed:
             return None
-        answer = self._answer(asked, {}, began)
-        self._times.answered(answer.took, self._plan.answer_within)
-        return answer
+        return self._answer(asked, {})
 
-    def _answer(self, asked: float, refreshed: Mapping[str, int], began: float) -> Answer:
+    def _answer(self, asked: _Asked, refreshed: Mapping[str, int]) -> Answer:
         manifest = self._maintainer.manifest
         missing: dict[str, int] = {}
-        as_of = asked
+        as_of = asked.time
         for name in self._tables:
             for entry in self._maintainer.peek(manifest, name):
-                if entry.arrived <= asked:
+                if entry.name in asked.there[name]:
                     missing[name] = missing.get(name, 0) + entry.changes
                     as_of = min(as_of, entry.arrived)
         frame = self._maintainer.answer(manifest)
-        answer = Answer(
-            frame,
-            manifest.version,
-            missing,
-            moment(as_of),
-            time.monotonic() - began,
-            refreshed,
-            self._times.reading.append,
-        )
+        took, promised = time.monotonic() - asked.moment, self._plan.answer_within
+        self._times.answered(took, promised)
+        read_out = partial(self._times.read_out, took, promised)
+        answer = Answer(frame, manifest.version, missing, moment(as_of), took, refreshed, read_out)
         return answer.keep(self._store)
 
     # -- telling -----------------------------------------------------------------------------------------------
@@ -291,7 +292,7 @@ class Service:
             set_aside={name: manifest.tables[name].aside for name in self._tables},
             reads=times.reads,
             reads_in_time=times.reads - times.late,
-            slowest_read=max(times.waits, default=0.0),
+            slowest_read=times.slowest,
             promise_kept=kept,
             promise=said,
         )
