@@ -7,7 +7,6 @@ before the clock runs, and get their names when they are due, so that making the
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass
 from decimal import Decimal
@@ -84,12 +83,11 @@ class Arrivals:
     def _path(self, name: str, number: int, hidden: bool = False) -> Path:
         return self.folder / name / f"{'.' * hidden}{number:06d}.parquet"
 
-    def run(self, seconds: float, stop: threading.Event) -> None:
+    def run(self, seconds: float) -> None:
         """Give files as time goes by."""
         began = time.monotonic()
         for number in range(1, round(seconds / EVERY) + 1):
-            if stop.wait(max(0.0, began + number * EVERY - time.monotonic())):
-                return
+            time.sleep(max(0.0, began + number * EVERY - time.monotonic()))
             self.give()
 
     def judge(self) -> list[tuple[object, ...]]:
