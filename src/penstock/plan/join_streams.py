@@ -21,7 +21,7 @@ from penstock.kernels.window.policy import Policy
 from penstock.kernels.window.prob import Prob
 from penstock.kernels.window.rand import Rand
 from penstock.kernels.window.shape import ARCHIVE, LATE, NOTES, RESIDENCE, RESIDENCE_SCHEMA, How, Shape
-from penstock.kernels.window.side import ENTRY
+from penstock.kernels.window.side import ENTRY, SIZED
 from penstock.kernels.window.windowjoin import LEAST_BUDGET, WindowJoin
 from penstock.kernels.window.windows import LandmarkWindow, RowWindow, TimeWindow, Window
 from penstock.models.stream_models import StreamModel
@@ -87,7 +87,7 @@ class JoinStreamsPlan(Plan):
       window   time, 60 s; rows may be 0 us late
       policy   PROB, memory shared freely by both sides
       work     2 slots, divided by key
-      memory   64 MB in all, 32 MB a slot; room for about 660,000 rows of both sides
+      memory   64 MB in all, 32 MB a slot; room for about 750,000 rows of both sides
       archive  none: what is missed is counted, and stays missed
     """
 
@@ -240,7 +240,9 @@ class JoinStreamsPlan(Plan):
         """The join, and how memory is spent."""
         each = self.memory // self.slots
         width = sum(sum(width_of(field.type) for field in schema) for schema in self.shape.sides) / 2
-        room = round(self.slots * each * 0.75 / (width + ENTRY), -4)
+        fixed = fixed_width(self.shape.left) and fixed_width(self.shape.right)
+        part = 0.6 if self.policy.lossy else 0.7
+        room = round(self.memory * part / (width + ENTRY + (0 if fixed else SIZED)), -4)
         late = f"; rows may be {format_duration(self.lateness)} late" if self.window.timed else ""
         shared = "half for each side" if self.fixed else "memory shared freely by both sides"
         kept = (
@@ -250,7 +252,7 @@ class JoinStreamsPlan(Plan):
             if self.policy.lossy
             else "none: nothing is missed"
         )
-        about = "" if fixed_width(self.shape.left) and fixed_width(self.shape.right) else ", by a guess of their width"
+        about = "" if fixed else ", by a guess of their width"
         return "\n".join(
             [
                 f"join_streams on {self._keys()} ({self.shape.how})",

@@ -29,6 +29,8 @@ def contest(side: int, rows: list[tuple[float, int, int]], at_once: int) -> Cont
     scores, ages, sizes = (np.array(one) for one in zip(*rows, strict=True)) if rows else (np.zeros(0),) * 3
 
     class Waiting:
+        entry = ENTRY
+
         def __len__(self) -> int:
             return len(rows)
 
@@ -72,6 +74,7 @@ def test_ranks_are_in_the_order_of_scores(scores):
 def test_a_kernel_that_evicts_keeps_its_budget_by_the_allocators_word(policy):
     budget = 8 << 20
     for _ in range(2):  # the first loads what is compiled
+        kernel = None
         rng, held = np.random.default_rng(3), pa.total_allocated_bytes()
         kernel, seen, evicted = make(policy, TimeWindow(10**9, 10**9), budget=budget), 0.0, 0.0
         tracemalloc.start()
@@ -80,9 +83,11 @@ def test_a_kernel_that_evicts_keeps_its_budget_by_the_allocators_word(policy):
             batch = Batch([rows(side, rng.integers(0, 20_000, 5_000), moments) for side in (0, 1)], None)
             for _ in kernel.step(batch, step):
                 pass
+            del batch
             seen = max(seen, tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - held)
             evicted += kernel.metrics()["rows_evicted"]
             assert kernel.memory() <= budget
+            kernel.changes()
         tracemalloc.stop()
     assert evicted > 10_000
     assert seen <= budget

@@ -22,8 +22,9 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
-#: Bytes a row beside its own, twice: hash, time, fingerprint, and the order they are put in.
-WORK = 72
+#: Bytes a row beside its own, twice: hash and time, twice, and the order they are put in; before that, fingerprint and
+#: what sorting takes.
+WORK = 48
 
 
 class Ready(NamedTuple):
@@ -73,7 +74,9 @@ class Queue:
         # Without a time, what rows say is their order.
         first = whole.times if self.timed else (prints >> np.uint64(1)).astype(np.int64)
         at = np.lexsort((prints, first))
-        return Ready(whole.rows.take(pa.array(at)), whole.hashes[at], whole.times[at], first[at])
+        del prints
+        order = first[at]
+        return Ready(whole.rows.take(pa.array(at)), whole.hashes[at], order if self.timed else whole.times[at], order)
 
     def shed(self, most: float, score: Callable[[int, Ready], F64]) -> list[tuple[int, Ready, U64]]:
         """Keep the rows with the highest scores, as many as `most` holds; the others, by side, with their fingerprints.

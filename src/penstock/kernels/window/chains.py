@@ -6,7 +6,7 @@ old, and an entry below `first` (dropped since) ends it: whatever is dropped fro
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,12 +50,12 @@ class Cursor(NamedTuple):
 
 
 def buckets_for(entries: int) -> int:
-    """A power of two, at least as many as entries.
+    """A power of two, at most as many as entries (but for a few) and more than half as many.
 
-    >>> buckets_for(0), buckets_for(16), buckets_for(17)
-    (16, 16, 32)
+    >>> buckets_for(0), buckets_for(32), buckets_for(63)
+    (16, 32, 32)
     """
-    return 1 << max((entries - 1).bit_length(), 4)
+    return 1 << max(entries.bit_length() - 1, 4)
 
 
 def probe(entries: Entries, probes: Probes, reach: Reach, at: Cursor, out: I64, met: I64) -> tuple[int, Cursor]:
@@ -92,6 +92,23 @@ def shift(links: I32, by: int) -> None:
     """Renumber entries, the first `by` of which are gone."""
     for i in range(links.size):
         links[i] = max(links[i] - by, END)
+
+
+@njit(cache=True)
+def move(array: Any, begin: int, end: int) -> None:
+    """Put the entries from `begin` on to the front, in their place."""
+    for entry in range(begin, end):
+        array[entry - begin] = array[entry]
+
+
+@njit(cache=True)
+def squeeze(array: Any, first: int, stay: Any) -> None:
+    """Put those of the entries from `first` on that stay to the front, in their place."""
+    to = 0
+    for place in range(stay.size):
+        if stay[place]:
+            array[to] = array[first + place]
+            to += 1
 
 
 @njit(cache=True)

@@ -16,7 +16,7 @@ from numba import njit
 
 from penstock.kernels.window.judgement import Judgement
 from penstock.kernels.window.policy import Candidates
-from penstock.kernels.window.side import ENTRY, SideRows
+from penstock.kernels.window.side import SideRows
 from penstock.kernels.window.windows import Clock
 
 F64 = npt.NDArray[np.float64]
@@ -45,7 +45,7 @@ class Contest:
         self, side: int, rows: SideRows, judgement: Judgement, clock: Clock, step: int, at_once: int = 4_096
     ) -> None:
         self.side = side
-        self.sizes = rows.column("sizes")
+        self.sizes, self.entry = rows.column("sizes"), rows.entry
         self.ranks = np.empty(len(rows), np.uint64)
         self.state = np.full(len(rows), _COMPETES)
         self._rows, self._judgement, self._clock = rows, judgement, clock
@@ -91,7 +91,7 @@ def decide(sides: Sequence[Contest], free: float) -> None:
             one.rank_by_age()
         free = _round(sides, free)
     for one in sides:
-        free = _take_first(one.sizes, one.state, ENTRY, free)
+        free = _take_first(one.sizes, one.state, one.entry, free)
 
 
 def _round(sides: Sequence[Contest], free: float) -> float:
@@ -100,7 +100,7 @@ def _round(sides: Sequence[Contest], free: float) -> float:
     for shift in range(56, -1, -8):
         counted = np.zeros(256)
         for one in sides:
-            _count(one.ranks, one.sizes, one.state, ENTRY, np.uint64(shift), prefix, counted)
+            _count(one.ranks, one.sizes, one.state, one.entry, np.uint64(shift), prefix, counted)
         sums = np.cumsum(counted)
         digit = int(np.searchsorted(sums, free))
         if digit == len(sums):

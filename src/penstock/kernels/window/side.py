@@ -17,16 +17,18 @@ import pyarrow as pa
 
 from penstock.errors import StateDamaged
 from penstock.kernels.contract import ChunkLog
-from penstock.kernels.measure import widths
-from penstock.kernels.window.chains import END, Entries, buckets_for, link, shift
+from penstock.kernels.measure import fixed_width, measure, widths
+from penstock.kernels.window.chains import END, Entries, buckets_for, link, move, shift, squeeze
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Bytes that an entry takes up beside its row, at the most and also while arrays grow: 33 in flat arrays with an eighth
-#: to spare and a sixteenth not yet freed, 8 in buckets, and one array that is copied.
-ENTRY = 60
+#: Bytes that an entry takes up beside its row, at the most: 29 in flat arrays with a sixteenth to spare and another not
+#: yet freed, 4 in buckets, and a bit or two that say whether a stored row still waits.
+ENTRY = 38
+#: As many more where rows differ in size.
+SIZED = 5
 #: Small pieces are put together beyond this many.
 _MOST_PIECES = 96
 #: Arrays have room for this share more, and dropped entries are freed once they are this share of all.
@@ -35,10 +37,10 @@ _COLUMNS: dict[str, Any] = {
     "hashes": np.uint64,
     "moments": np.int64,
     "numbers": np.int64,
-    "sizes": np.int32,
     "met": np.uint8,
     "nexts": np.int32,
 }
+_SIZES = "sizes"
 #: In a chunk: the number of its first row, where the others follow without a gap.
 _FIRST = "first"
 #: Describes rows: the hash of each one's key, and its moment.
@@ -63,7 +65,7 @@ class SideRows:
         `nbytes` is at most `cost`, which depends on the rows alone: `test_a_side_costs_what_it_says`.
         Restored, it has the same entries in the same order: `test_a_side_comes_back_as_it_was`.
     State and cost
-        The rows and up to `ENTRY` bytes for each. One chunk for each piece, written once (twice, if most of its rows
+        The rows and `entry` bytes for each. One chunk for each piece, written once (twice, if most of its rows
         are evicted), and a bit for each row of a piece that has lost some. Admission and front drops cost the rows that
         come and go; squeezing costs all rows.
     """
@@ -76,7 +78,11 @@ class SideRows:
         self.first = 0
         self.end = 0
         self._serial = 0
-        self._arrays = {name: np.empty(64, dtype) for name, dtype in _COLUMNS.items()}
+        #: The size of every row in eighths of a byte, if they have one; else each has its own.
+        self._width = _width(schema)
+        self.entry = ENTRY if self._width is not None else ENTRY + SIZED
+        columns = _COLUMNS if self._width is not None else _COLUMNS | {_SIZES: np.int32}
+        self._arrays = {name: np.empty(64, dtype) for name, dtype in columns.items()}
         self._heads = np.full(buckets_for(0), END, np.int32)
         self._live: str | None = None
         self._met: str | None = None
@@ -94,7 +100,9 @@ class SideRows:
         return flat + sum(piece.size + (0 if piece.kept is None else piece.kept.nbytes) for piece in self.pieces)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """A flat array over all entries: hashes, moments, numbers, sizes (in eighths of a byte) or met."""
+        """An array over all entries: hashes, moments, numbers, sizes (in eighths of a byte) or met."""
+        if name == _SIZES and self._width is not None:
+            return np.broadcast_to(np.int32(self._width), len(self))
         return self._arrays[name][self.first : self.end]
 
     def entries(self) -> Entries:
@@ -133,14 +141,14 @@ class SideRows:
 
     def _append(self, piece: Piece, hashes: U64, moments: I64, numbers: I64) -> tuple[int, int]:
         begin, end = self.end, self.end + piece.rows.num_rows
-        sizes = widths(piece.rows, np.arange(piece.rows.num_rows))
         self._make_room(end)
-        for name, values in (("hashes", hashes), ("moments", moments), ("numbers", numbers), ("sizes", sizes * 8)):
+        for name, values in (("hashes", hashes), ("moments", moments), ("numbers", numbers), ("met", 0)):
             self._arrays[name][begin:end] = values
-        self._arrays["met"][begin:end] = 0
-        piece.size = float(sizes.sum())
+        if self._width is None:
+            self._arrays[_SIZES][begin:end] = 8 * widths(piece.rows, np.arange(piece.rows.num_rows))
+        piece.size = measure(piece.rows)
         self.pieces.append(piece)
-        self.cost += piece.size + ENTRY * piece.rows.num_rows
+        self.cost += piece.size + self.entry * piece.rows.num_rows
         self.end = end
         if buckets_for(end) > len(self._heads):
             self._relink()
@@ -151,10 +159,17 @@ class SideRows:
     def _make_room(self, end: int) -> None:
         if end <= len(self._arrays["nexts"]):
             return
-        for name, array in self._arrays.items():
-            longer = np.empty(_roomy(end), array.dtype)
-            longer[: self.end] = array[: self.end]
-            self._arrays[name] = longer
+        for name in self._arrays:
+            self._resize(name, _roomy(end))
+
+    def _resize(self, name: str, places: int) -> None:
+        """In its place if that can be: a copy would for a moment be held beside the array."""
+        try:
+            self._arrays[name].resize(places)
+        except ValueError:  # someone still looks at it
+            old = self._arrays[name]
+            self._arrays[name] = np.empty(places, old.dtype)
+            self._arrays[name][: min(len(old), places)] = old[:places]
 
     def _relink(self) -> None:
         size = buckets_for(self.end)
@@ -186,22 +201,27 @@ class SideRows:
         return dropped
 
     def _forget(self, piece: Piece, log: ChunkLog) -> None:
-        self.cost -= piece.size + ENTRY * piece.rows.num_rows
+        self.cost -= piece.size + self.entry * piece.rows.num_rows
         if piece.stored:
             log.drop(piece.name)
 
     def _free_front(self) -> None:
         by, left = self.first, len(self)
-        for name, array in self._arrays.items():
-            if len(array) > _roomy(_roomy(left)):
-                self._arrays[name] = np.empty(_roomy(left), array.dtype)
-            self._arrays[name][:left] = array[by : self.end]
-        self.first, self.end = 0, left
+        for name in self._arrays:
+            move(self._arrays[name], by, self.end)
+        self._shrink(left)
         if buckets_for(left) < len(self._heads):
             self._relink()
         else:
             shift(self._heads, by)
             shift(self._arrays["nexts"][:left], by)
+
+    def _shrink(self, left: int) -> None:
+        """Only the first entries are left."""
+        self.first, self.end = 0, left
+        if len(self._arrays["nexts"]) > _roomy(_roomy(left)):
+            for name in self._arrays:
+                self._resize(name, _roomy(left))
 
     def keep(self, stay: Mask, log: ChunkLog) -> None:
         """Squeeze out the entries that do not stay."""
@@ -223,18 +243,17 @@ class SideRows:
                 self._lost_rows = True
             piece.rows = piece.rows.filter(pa.array(here))
             pieces.append(piece)
-        self.pieces, left = pieces, int(stay.sum())
-        for name, array in self._arrays.items():
-            self._arrays[name] = np.empty(_roomy(left), array.dtype)
-            self._arrays[name][:left] = array[self.first : self.end][stay]
-        self.first, self.end = 0, left
+        self.pieces = pieces
+        for name in self._arrays:
+            squeeze(self._arrays[name], self.first, stay)
+        self._shrink(int(stay.sum()))
         self._met_rows = True
         self._relink()
 
     def _forget_rows(self, piece: Piece, stay: Mask) -> None:
         gone = float(widths(piece.rows, np.flatnonzero(~stay)).sum())
         piece.size -= gone
-        self.cost -= gone + ENTRY * int((~stay).sum())
+        self.cost -= gone + self.entry * int((~stay).sum())
 
     def merge(self, most: float, log: ChunkLog) -> None:
         """Put neighbouring pieces together where there are many, up to `most` bytes each."""
@@ -320,6 +339,13 @@ class SideRows:
         self._serial, self._live, self._met = said["serial"], said["live"], said["met"]
         if self._met is not None:
             self.column("met")[:] = _unpacked(np.frombuffer(chunks[self._met], np.uint8), len(self))
+
+
+def _width(schema: pa.Schema) -> int | None:
+    if not fixed_width(schema):
+        return None
+    row = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
+    return round(8 * measure(row))
 
 
 def _roomy(entries: int) -> int:

@@ -67,9 +67,10 @@ class WindowJoin(Kernel):
         An outer row is a result when it leaves the window, if it is certain that no partner was missed.
         `memory()` at most `budget`: `test_conformance`.
     State and cost
-        Waiting rows with `ENTRY` bytes each, the rows of a step (they and a copy in order), key counts, one slice of
-        results. A chunk for the rows of each step and side. A step costs its rows and results; when rows must go, all
-        waiting rows are scored once, and a tenth of the memory is freed at the least.
+        Waiting rows with `ENTRY` bytes each (`SIZED` more where they differ in size), the rows of a step (they and a
+        copy in order), key counts, one slice of results. A chunk for the rows of each step and side. A step costs its
+        rows and results; when rows must go, all waiting rows are scored once, and a tenth of the memory is freed at the
+        least.
     Source
         002 §2.1 (fast CPU, integrated; where a step is larger than its share of the budget, slow CPU, modular).
     """
@@ -346,21 +347,22 @@ class WindowJoin(Kernel):
         contest = [Contest(side, self._sides[side], self._judgement, self._clock, self._step, at_once) for side in pool]
         self._note(COMPETING * sum(len(one.ranks) for one in contest) + SCORING * at_once)
         decide(contest, free)
-        for one in contest:
-            rows, gone = self._sides[one.side], one.gone
-            columns = Gone(rows.column("hashes"), rows.column("moments"), rows.column("numbers"))
-            closed = gone & self._window.closed(one.side, columns.moments, columns.numbers, self._clock)
-            early = gone & ~closed
+        goes = [one.gone for one in contest]
+        del contest
+        for side, gone in zip(pool, goes, strict=True):
+            rows = self._sides[side]
+            went = Gone(*(rows.column(name)[gone] for name in ("hashes", "moments", "numbers")))
+            closed = self._window.closed(side, went.moments, went.numbers, self._clock)
             self._counts["rows_expired"] += int(closed.sum())
-            self._counts["rows_evicted"] += int(early.sum())
-            if early.any():
-                went = columns.where(early)
-                life = self._window.life(one.side, went.moments, went.numbers, self._clock)
-                self._lonely.hide(one.side, went.moments)
-                self._recall.evicted(one.side, went, self._log)
-                self._judgement.policy.departed(one.side, self._window.span(one.side) - life)
+            self._counts["rows_evicted"] += len(closed) - int(closed.sum())
+            if not closed.all():
+                went = went.where(~closed)
+                life = self._window.life(side, went.moments, went.numbers, self._clock)
+                self._lonely.hide(side, went.moments)
+                self._recall.evicted(side, went, self._log)
+                self._judgement.policy.departed(side, self._window.span(side) - life)
                 if self._archive:
-                    yield notes.left(one.side, went.numbers, self._slot, self._step, "evicted")
+                    yield notes.left(side, went.numbers, self._slot, self._step, "evicted")
             if gone.any():
                 rows.keep(~gone, self._log)
 
