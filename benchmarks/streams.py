@@ -69,8 +69,12 @@ def batches_of(
         done: list[dict[str, Any]] = []
         turn.say(f"micro-batch 1 of {count}")
         since, spent = time.monotonic(), busy()
+        seen = None
         while len(done) < count:
-            found = reports(query)[:count]
+            # All reports are costly to ask for, and so only where there is a new one.
+            last = query.lastProgress
+            found = done if last is None or last["batchId"] == seen else reports(query)[:count]
+            seen = last and last["batchId"]
             if len(found) > len(done):
                 new, now = found[len(done) :], busy()
                 done += [report | {"busy": (now - spent) / len(new)} for report in new]

@@ -202,17 +202,17 @@ class Flow:
         """The numbers of the last micro-batches, oldest first."""
         return self._progress.batches
 
-    def _on_progress(self, event: Any, numbers: dict[str, Any]) -> None:
+    def _on_progress(self, event: dict[str, Any], numbers: dict[str, Any]) -> None:
         families = combined(numbers.pop(FAMILIES, None) or (), self._plan.reports)
         batch = numbers | families
         batch |= {
-            "batch": event.batchId,
-            "time": event.timestamp,
-            "seconds": event.durationMs.get("triggerExecution", 0) / 1000,
-            "rows_read": event.numInputRows,
+            "batch": event["batchId"],
+            "time": event["timestamp"],
+            "seconds": event["durationMs"].get("triggerExecution", 0) / 1000,
+            "rows_read": event["numInputRows"],
         }
         counted = {name for name in families if name.startswith("results_")}
-        for progress in (self._progress, self._progress_of[str(event.runId)]):
+        for progress in (self._progress, self._progress_of[event["runId"]]):
             progress.add(dict(batch), self._counted | counted, self._standing)
 
     def _of_run(self, run: str) -> Flow:
