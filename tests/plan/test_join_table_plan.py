@@ -20,6 +20,7 @@ from penstock.errors import (
     UnsupportedType,
 )
 from penstock.plan.join_table import JoinTablePlan
+from penstock.plan.table_joins import plan_join_table
 from penstock.plan.units import parse_size
 
 STREAM = pa.schema([("order_id", pa.int64()), ("product_id", pa.int64()), ("day", pa.date32()), ("note", pa.string())])
@@ -174,6 +175,38 @@ def test_a_budget_too_small_is_never_told_as_the_one_that_does(products):
 def test_slots_out_of_range(products, slots):
     with pytest.raises(BadOption, match=f"slots={slots} is not between 1 and 64"):
         plan(products, slots=slots)
+
+
+@pytest.mark.parametrize(
+    "option", [{"slots": "2"}, {"slots": 1.5}, {"slots": True}, {"pages_per_step": 1.5}, {"pages_per_step": "3"}]
+)
+def test_counts_are_whole_numbers(products, option):
+    with pytest.raises(BadOption, match="is no whole number"):
+        plan(products, **option)
+
+
+@pytest.mark.parametrize(
+    ("option", "match"),
+    [
+        ({"on": 5}, "names no columns"),
+        ({"on": None}, "names no columns"),
+        ({"on": [None]}, "names no columns"),
+        ({"order_by": ["day"]}, "is no column"),
+        ({"follow": True, "patience": "3"}, "is no whole number"),
+        ({"shed": "samplew", "max_lag": "1 second", "seed": "x"}, "is no whole number"),
+        ({"shed": "samplew", "max_lag": "1 second", "inclusion": ""}, "is no name of a column"),
+    ],
+)
+def test_options_of_the_wrong_type_are_told_as_such(products, option, match):
+    with pytest.raises(BadOption, match=match):
+        plan_join_table(
+            STREAM, ps.table(products, key="product_id"), **{"on": "product_id", "memory": "64MB", "slots": 2} | option
+        )
+
+
+def test_a_fault_that_is_found_twice_is_told_once(products):
+    with pytest.raises(UnknownColumn, match="no column 'weight'"):
+        plan(products, key=["product_id", "price"], on=ps.range("weight"), how="semi")
 
 
 def test_division_by_key_needs_a_prepared_table(products):

@@ -219,8 +219,7 @@ def test_other_bad_input_is_refused_before_anything_is_written(tmp_path: Path) -
         prepare(table(source, key="id"), tmp_path / "t", key="idd")
     with pytest.raises(UnreadableTable, match="does not exist"):
         prepare(tmp_path / "nowhere", tmp_path / "t", key="id")
-    with pytest.raises(BadOption, match="page_bytes=1"):
-        prepare(source, tmp_path / "t", key="id", page_bytes=1)
-    with pytest.raises(BadOption, match="memory=1"):
-        prepare(source, tmp_path / "t", key="id", memory=1)
+    for option, size in (("page_bytes", 1), ("page_bytes", "256KB"), ("memory", 1), ("memory", "1GB")):
+        with pytest.raises(BadOption, match=f"{option}={size!r}"):
+            prepare(source, tmp_path / "t", key="id", **{option: size})
     assert [entry.name for entry in tmp_path.iterdir()] == ["s"]

@@ -26,8 +26,9 @@ class Faults(list[PenstockError]):
             return None
 
     def complain(self, of: str) -> None:
-        """Raise the only fault, or one that names all; nothing where there is none."""
-        if len(self) == 1:
+        """Raise the only fault, or one that names all, each once; nothing where there is none."""
+        told = list(dict.fromkeys(map(str, self)))
+        if len(told) == 1:
             raise self[0]
-        if self:
-            raise PlanError(f"{len(self)} faults in {of}.", why="\n  ".join(str(fault) for fault in self))
+        if told:
+            raise PlanError(f"{len(told)} faults in {of}.", why="\n  ".join(told))

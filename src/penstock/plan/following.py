@@ -13,6 +13,7 @@ from penstock.kernels.mesh.following import FollowingJoin
 from penstock.kernels.mesh.front import GAIN
 from penstock.plan.base import Side
 from penstock.plan.join_table import JoinTablePlan, share
+from penstock.plan.units import parse_count
 from penstock.tables.keys import hash_range
 from penstock.tables.versions import Versions
 
@@ -46,8 +47,7 @@ class FollowingJoinPlan(JoinTablePlan):
                 why="A row that waits for later steps could meet pages of two versions.",
                 do="Leave pages_per_step out.",
             )
-        if patience < 0:
-            raise BadOption(f"patience={patience} is no number of micro-batches.", do="Give 0 or more.")
+        patience = parse_count(patience, option="patience", least=0)
         versions = Versions(plan.table.path, plan.table.key)
         if patience and not versions.kept:
             raise BadOption(

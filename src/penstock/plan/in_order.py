@@ -20,6 +20,8 @@ class OrderedJoinPlan(JoinTablePlan):
     @classmethod
     def of(cls, plan: JoinTablePlan, *, order_by: str) -> OrderedJoinPlan:
         """The same join in order, or why it cannot be."""
+        if not isinstance(order_by, str):
+            raise BadOption(f"order_by={order_by!r} is no column.", do="Name one column of the stream.")
         if order_by not in plan.stream.names:
             raise UnknownColumn.among(order_by, plan.stream.names, "The stream")
         if plan.division == "pages" or plan.pages_per_step is not None:

@@ -20,7 +20,7 @@ from penstock.kernels.mesh.results import How, carried, results_schema
 from penstock.plan.base import Plan, Side
 from penstock.plan.faults import Faults
 from penstock.plan.outlook import Outlook, outlook
-from penstock.plan.units import format_size, parse_size
+from penstock.plan.units import format_size, parse_count, parse_size
 from penstock.tables.base import Page, Table
 from penstock.tables.keys import PARTITIONS, hash_range
 
@@ -251,9 +251,8 @@ def _width(kind: pa.DataType) -> int:
 def _option_faults(
     table: Table, by_key: bool, slots: int, how: str, division: str | None, pages_per_step: int | None
 ) -> list[PenstockError]:
-    faults: list[PenstockError] = []
-    if not 1 <= slots <= PARTITIONS:
-        faults.append(BadOption(f"slots={slots} is not between 1 and {PARTITIONS}."))
+    faults = Faults()
+    faults.tried(parse_count, slots, option="slots", most=PARTITIONS)
     if how not in ("inner", "left", "semi", "anti"):
         faults.append(BadOption(f"how={how!r} is no kind of join.", do='Give "inner", "left", "semi" or "anti".'))
     if division == "pages" and how != "inner":
@@ -278,8 +277,8 @@ def _option_faults(
                 do=f"Write the prepared layout once: {_prepare(table)}",
             )
         )
-    if pages_per_step is not None and pages_per_step < 1:
-        faults.append(BadOption(f"pages_per_step={pages_per_step} is no number of pages.", do="Give at least 1."))
+    if pages_per_step is not None:
+        faults.tried(parse_count, pages_per_step, option="pages_per_step")
     return faults
 
 

@@ -17,7 +17,7 @@ from penstock.kernels.mesh.shed.gate import Overload
 from penstock.kernels.mesh.shed.shedder import check_policy
 from penstock.kernels.mesh.shedding import REASON, SHED, SheddingJoin, shed_schema, with_counts, with_inclusion
 from penstock.plan.join_table import JoinTablePlan
-from penstock.plan.units import format_duration, parse_duration
+from penstock.plan.units import format_duration, parse_count, parse_duration
 from penstock.tables.keys import hash_range
 
 
@@ -59,6 +59,7 @@ class SheddingJoinPlan(JoinTablePlan):
                 )
             waiting = plan.outlook.choice.window * (plan.row_bytes + plan.condition.row_bytes)
             rate = waiting / seconds
+        seed = parse_count(seed, option="seed", least=-(1 << 63), most=(1 << 63) - 1)
         return cls.extended(plan, overload=Overload(policy, lag, seed, rate), inclusion=inclusion)
 
     @property
@@ -125,6 +126,8 @@ def _inclusion_faults(plan: JoinTablePlan, policy: str, name: str | None) -> lis
                 do='Give shed="samplew" or "cluster", or leave inclusion out.',
             )
         )
+    if not name:
+        faults.append(BadOption(f"inclusion={name!r} is no name of a column.", do='Give one: inclusion="chance".'))
     if name.lower() in (each.lower() for each in plan.channels[RESULTS].names):
         faults.append(BadOption(f"The results have a column {name!r} already.", do="Give inclusion another name."))
     return faults

@@ -38,6 +38,9 @@ def plan_join_table(
             f"{type(table).__name__} is not a table.",
             do='Open it first: penstock.table("products/", key="product_id").',
         )
+    names: object = (on,) if isinstance(on, str) else () if isinstance(on, Condition) else on
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise BadOption(f"on={on!r} names no columns.", do="Name the stream's columns that equal the table's key.")
     if shed is None and max_lag is not None:
         raise BadOption(
             f"max_lag={max_lag!r} without shed.",
@@ -67,7 +70,7 @@ def plan_join_table(
     plan = JoinTablePlan.checked(
         stream,
         table,
-        on=on if isinstance(on, Condition) else (on,) if isinstance(on, str) else tuple(on),
+        on=on if isinstance(on, Condition) else tuple(names),
         how=how,
         memory=memory,
         slots=slots,

@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them.
+"""Sizes, durations and numbers as people write them.
 
 Laws, each a property in `tests/plan/test_units.py`: what `format_size` and `format_duration` write can be read back;
 reading it back gives the number again to within 5 %, and exactly where the number has a short form; formatting what was
@@ -7,6 +7,7 @@ read back changes nothing; a size formatted with `round_up` is never below the n
 
 from __future__ import annotations
 
+import operator
 import re
 from datetime import timedelta
 from fractions import Fraction
@@ -95,6 +96,24 @@ def parse_duration(duration: str | timedelta, *, option: str = "duration") -> in
     if total > _LARGEST:
         raise _bad_duration(duration, option, "It is too long: 64 bits of microseconds end after 292,000 years.")
     return int(total)
+
+
+def parse_count(count: int, *, option: str, least: int = 1, most: int | None = None) -> int:
+    """A whole number in a range; one of NumPy's is as good, a text or a truth value is none.
+
+    >>> parse_count(3, option="slots", most=64)
+    3
+    """
+    try:
+        whole = None if isinstance(count, bool) else operator.index(count)
+    except TypeError:
+        whole = None
+    if whole is None:
+        raise BadOption(f"{option}={count!r} is no whole number.", do=f"Give an int: {option}={max(least, 1)}.")
+    if whole < least or (most is not None and whole > most):
+        allowed = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise BadOption(f"{option}={whole} is not {allowed}.")
+    return whole
 
 
 def format_size(size: int, *, round_up: bool = False) -> str:

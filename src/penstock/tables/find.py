@@ -22,8 +22,8 @@ def table(path: str | os.PathLike[str], *, key: str | Sequence[str]) -> Table:
     Only logs, footers or the manifest are read. Raises `UnreadableTable`, `UnknownColumn`, `UnsupportedType` or
     `BadOption`, each saying what to do.
     """
-    columns = (key,) if isinstance(key, str) else tuple(key)
-    if not columns or len(set(columns)) != len(columns):
+    columns = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, list | tuple) else ()
+    if not columns or len(set(columns)) != len(columns) or not all(isinstance(name, str) for name in columns):
         raise BadOption(f"key={key!r} is no key.", do="Name one column, or a list of different columns.")
     where = local(path)
     try:

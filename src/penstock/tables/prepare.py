@@ -74,11 +74,13 @@ def prepare(
     return PreparedTable.plan(str(place), wanted)
 
 
-def _check_sizes(page_bytes: int | None, memory: int) -> None:
-    if page_bytes is not None and not _LEAST_PAGE <= page_bytes <= _MOST_PAGE:
-        raise BadOption(f"page_bytes={page_bytes} is not possible.", do="Give between 4 KB and 1 GB, or none.")
-    if memory < _LEAST_MEMORY:
-        raise BadOption(f"memory={memory} is too little to prepare a table.", do="Give at least 16 MB.")
+def _check_sizes(page_bytes: object, memory: object) -> None:
+    if page_bytes is not None and not (isinstance(page_bytes, int) and _LEAST_PAGE <= page_bytes <= _MOST_PAGE):
+        raise BadOption(
+            f"page_bytes={page_bytes!r} is not possible.", do="Give a number of bytes from 4 << 10 to 1 << 30, or none."
+        )
+    if not isinstance(memory, int) or memory < _LEAST_MEMORY:
+        raise BadOption(f"memory={memory!r} is too little to prepare a table.", do="Give at least 16 << 20 bytes.")
 
 
 def _check_target(place: Path, origin: Table) -> None:
