@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.cli.pipeline import tell_news
+from penstock.cli.say import console
 from penstock.cli.serve import Asked, serve
 from penstock.errors import BadOption
 from penstock.plan.pipeline.spec import Sink
@@ -147,6 +149,21 @@ def test_a_query_of_the_file_is_removed_in_the_file(tmp_path: Path) -> None:
         assert not engine.queries()
     finally:
         engine.stop()
+
+
+def test_what_fails_while_others_run_is_told_at_once_and_once() -> None:
+    faults: dict[str, BaseException] = {}
+    running: Any = SimpleNamespace(faults=lambda: faults)
+    known: dict[str, str] = {}
+    with console.capture() as said:
+        known = tell_news(running, known)
+        faults["one"] = BadOption("Its table is gone.")
+        for _ in range(3):
+            known = tell_news(running, known)
+        faults["two"] = AssertionError()
+        known = tell_news(running, known)
+    assert said.get().split() == ["one", "failed", "two", "failed"]
+    assert known.keys() == {"one", "two"}
 
 
 def test_no_token_is_made_where_none_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

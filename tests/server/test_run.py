@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +111,42 @@ def test_a_pipeline_runs_to_its_end_and_goes_on_when_run_again(folder: Path, spa
     (folder / "pipeline.toml").write_text(changed)
     with pytest.raises(BadOption, match="holds the output of another query"):
         Run(checked(folder / "pipeline.toml")[0], spark, lambda *_: None)
+
+
+@pytest.mark.spark
+def test_a_socket_is_read_and_not_gone_on_with(tmp_path: Path, spark: SparkSession) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as said:
+        (tmp_path / "pipeline.toml").write_text(f"""
+trigger = "100 ms"
+cores = 1
+
+[streams.lines]
+format = "socket"
+options = {{ host = "127.0.0.1", port = {said.getsockname()[1]} }}
+columns = {{ id = "long", word = "string" }}
+
+[queries.some]
+sql = "SELECT id, word FROM lines WHERE id >= 2"
+sink = {{ path = "out/" }}
+""")
+        running = Run(checked(tmp_path)[0], spark, None).start()
+        try:
+            connection, _ = said.accept()
+            with connection:
+                lines = [json.dumps({"id": n, "word": f"w{n}"}) for n in range(9)]
+                connection.sendall("\n".join([*lines[:4], '{"id": "no number"}', "nothing", *lines[4:], ""]).encode())
+                eventually(lambda: list((tmp_path / "out").glob("*.parquet")), 120)
+        finally:
+            running.stop()
+        assert sorted(pq.read_table(tmp_path / "out")["id"].to_pylist()) == list(range(2, 9))
+        [aside] = (tmp_path / "pipeline-run" / "groups").glob("*/set_aside")
+        assert sorted("nothing" in str(row) for row in pq.read_table(aside).to_pylist()) == [False, True]
+        # Spark would pass over as many new lines as it had read before.
+        again = Run(checked(tmp_path)[0], spark, None).start()
+        try:
+            assert "says nothing twice" in str(eventually(again.faults, 20)["some"])
+        finally:
+            again.stop()
 
 
 def test_check_says_what_is_there_and_every_fault_with_its_line(folder: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from penstock.cli.say import console, show_error, step
+from penstock.cli.say import console, show_error, step, without_interrupts
 from penstock.errors import BadOption, PenstockError
 from penstock.kernels.contract import SET_ASIDE
 from penstock.plan.pipeline.starting import starting
@@ -77,6 +77,7 @@ def run(path: Path) -> int:
             signal.signal(number, ask)
 
     listen()
+    without_interrupts()
     try:
         with step("starting Spark"):
             spark = open_session(pipeline)
@@ -85,8 +86,9 @@ def run(path: Path) -> int:
             running = Run(pipeline, spark, show).start()
             console.print(f"running: {', '.join(pipeline.queries)}; Ctrl-C stops", style="dim", soft_wrap=True)
             try:
+                known: dict[str, str] = {}
                 while not asked.is_set() and not running.wait(0.2):
-                    pass
+                    known = tell_news(running, known)
             finally:
                 running.stop()
             return tell(running)
@@ -112,11 +114,25 @@ def tell(running: Run) -> int:
                 f"reason, in {escape(str(where))}",
                 soft_wrap=True,
             )
-    for name, fault in running.faults().items():
-        ours = fault if isinstance(fault, PenstockError) else PenstockError(str(fault).splitlines()[0])
-        console.print(f"[red]{escape(name)} failed[/]", soft_wrap=True)
-        show_error(ours)
-    return 1 if running.faults() else 0
+    faults = running.faults()
+    for name, fault in faults.items():
+        _tell_fault(name, fault)
+    return 1 if faults else 0
+
+
+def tell_news(running: Run, known: dict[str, str]) -> dict[str, str]:
+    """Tell what failed since `known`, at once: the others go on, and nobody would know. Gives what is known now."""
+    faults = running.faults()
+    for name, fault in faults.items():
+        if known.get(name) != str(fault):
+            _tell_fault(name, fault)
+    return {name: str(fault) for name, fault in faults.items()}
+
+
+def _tell_fault(name: str, fault: BaseException) -> None:
+    said = str(fault).partition("\n")[0] or type(fault).__name__
+    console.print(f"[red]{escape(name)} failed[/]", soft_wrap=True)
+    show_error(fault if isinstance(fault, PenstockError) else PenstockError(said))
 
 
 def show(name: str, batch: int, rows: pa.Table) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,15 @@ def show_error(error: PenstockError) -> None:
     for text in (error.why, error.do):
         if text:
             complaints.print(f"  {escape(text)}", soft_wrap=True)
+
+
+def without_interrupts() -> None:
+    """Have no trace in the log for a micro-batch that is let go when a query is asked to stop."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], InterruptedError))
+
+    logging.getLogger("py4j.clientserver").addFilter(is_news)
 
 
 class Step:

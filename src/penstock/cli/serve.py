@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from penstock.cli.say import console, step
+from penstock.cli.say import console, step, without_interrupts
 from penstock.errors import BadOption
 from penstock.server.app import make_app
 from penstock.server.auth import open_token
@@ -34,6 +34,7 @@ def serve(asked: Asked) -> None:
     """Serve until asked to stop; then finish the micro-batches under way."""
     asked = replace(asked, host=address(asked.host))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    without_interrupts()
     pipeline, _ = checked(asked.pipeline)
     if pipeline.trigger is None:
         # A server waits for what comes.

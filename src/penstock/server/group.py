@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError, PlanError
+from penstock.errors import BadOption, PenstockError, PlanError
 from penstock.server.committed import Committed
 from penstock.spark.failures import cause
 from penstock.spark.shared_flow import SharedFlow
@@ -43,6 +43,10 @@ class Making(Protocol):
 
     def describe(self) -> str:
         """For people."""
+
+    @property
+    def once(self) -> tuple[str, ...]:
+        """The streams among them that cannot be read again."""
 
     @property
     def channel(self) -> str:
@@ -88,6 +92,7 @@ class Group:
         """Start its Spark query, or note why that cannot be."""
         self.state = "starting"
         try:
+            self._check_once()
             flow = self.making.flow(self.folder)
             places = {name: str(self.folder / name) for name in flow.channels} | self.making.places(self.folder)
             with warnings.catch_warnings():
@@ -98,6 +103,16 @@ class Group:
             return
         self.error = None
         self.state = "running"
+
+    def _check_once(self) -> None:
+        """Refuse to go on with a stream that cannot: Spark would take its new lines for those that it had before."""
+        if self.making.once and any((self.folder / "checkpoint" / "offsets").glob("[0-9]*")):
+            raise BadOption(
+                f"Stream {self.making.once[0]!r} is a socket, which says nothing twice.",
+                why="What came while nobody listened, and what was not yet answered, is lost; and of what comes now "
+                "as many lines would be passed over as were read before.",
+                do='Begin anew: another folder = "…" in the pipeline\'s file, or register the query again.',
+            )
 
     def poll(self) -> None:
         """See whether it still runs, and what is new."""

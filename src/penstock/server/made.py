@@ -36,6 +36,17 @@ class Made(ABC):
     is_view = False
     #: The channel of its group that has its results.
     channel = RESULTS
+    _sources: Sources
+
+    @property
+    @abstractmethod
+    def sources(self) -> tuple[str, ...]:
+        """The streams and tables that it reads."""
+
+    @property
+    def once(self) -> tuple[str, ...]:
+        """The streams among them that cannot be read again."""
+        return self._sources.once(self.sources)
 
     def fits(self, said: Mapping[str, Any]) -> bool:
         """Whether a group can answer it."""
@@ -90,6 +101,11 @@ class Sources:
         assert self._spark is not None
         place.mkdir(parents=True, exist_ok=True)
         return open_stream(self._spark, StreamFile("changes", "parquet", schema, place))
+
+    def once(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of these that cannot be read again."""
+        streams = self.pipeline.streams
+        return tuple(name for name in names if name in streams and streams[name].format == "socket")
 
     def folders(self, names: Sequence[str]) -> list[Path] | None:
         """Where the files of these streams lie; None if one of them is no files. Tables are passed over."""

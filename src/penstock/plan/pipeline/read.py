@@ -142,6 +142,10 @@ class _Reader:
                 self.faults.add(
                     place, BadOption(f"{format_} needs the option {needed!r}.", do="Give it: options = { … }.")
                 )
+        if format_ == "kafka" and not {"subscribe", "subscribePattern", "assign"} & options.keys():
+            self.faults.add(
+                place, BadOption("kafka needs the option 'subscribe'.", do="Name a topic: options = { … }.")
+            )
         columns = self._columns(place, said, format_, path, options)
         time = said.get("time")
         if columns is not None and time is not None and self._is_column((*place, "time"), time, columns, name):
