@@ -302,3 +302,17 @@ def test_a_band_of_floats_ends_where_the_sum_does(tmp_path):
     assert host.rows[RESULTS] == np.count_nonzero((k - 0.1 <= low) & (low <= k + 0.3))
     judge = "SELECT s.*, r.* FROM stream s JOIN rows r ON low BETWEEN k - 0.1::DOUBLE AND k + 0.3::DOUBLE"
     assert_same_rows(host.results()[RESULTS], duckdb.sql(judge).to_arrow_table())
+
+
+@pytest.mark.parametrize(("below", "above"), [(10, 10), (-1, 5), (5, -1), ((1 << 63) - 1, (1 << 63) - 1)])
+def test_a_band_ends_where_the_numbers_do(tmp_path, below, above):
+    most = (1 << 63) - 1
+    values = [-most - 1, -most, -5, 0, 5, most - 1, most]
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"low": values}), tmp_path / "t" / "a.parquet", row_group_size=2)
+    over = table(tmp_path / "t", key="low")
+    condition = band("k", below=below, above=above)
+    host = Host(lambda: MeshJoin(STREAM, over, on=condition, budget=least_budget(over.pages, condition) + (1 << 20)))
+    found = host.run([numbered(values)])[RESULTS]
+    want = [(ours, theirs) for ours in values for theirs in values if ours - below <= theirs <= ours + above]
+    assert sorted(zip(found["k"].to_pylist(), found["low"].to_pylist(), strict=True)) == want

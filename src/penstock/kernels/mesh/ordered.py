@@ -28,6 +28,7 @@ Numbers = npt.NDArray[Any]
 Distance = int | float | timedelta
 #: Pairs that a predicate is asked about at once, at the most.
 MOST_CANDIDATES = 65_536
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -196,8 +197,13 @@ class _Ordered(Organised):
     def __init__(self, waiting: Waiting, column: str, below: float = 0, above: float = 0) -> None:
         values = np.concatenate([numbers(piece.column(column))[0] for _, piece in waiting.parts()])
         order = np.argsort(values, kind="stable")
-        self._order: I32 = order.astype(np.int32)
         values = values[order]
+        if values.dtype != np.float64 and min(below, above) < 0:
+            # A band that begins or ends beyond all numbers holds none.
+            first = np.searchsorted(values, min(_LEAST - min(int(above), 0), _MOST), "left")
+            last = np.searchsorted(values, max(_MOST + min(int(below), 0), _LEAST), "right")
+            order, values = order[first:last], values[first:last]
+        self._order: I32 = order.astype(np.int32)
         self._from = _shifted(values, -below) if below else values
         self._to = _shifted(values, above) if above else values
 
@@ -310,10 +316,10 @@ def _fill(
 def _shifted(values: Numbers, by: int | float) -> Numbers:
     """The values moved, as far as there are numbers."""
     if values.dtype == np.float64:
-        return values + by
-    ends = np.iinfo(np.int64)
-    step = int(np.clip(int(by), ends.min + 1, ends.max))
-    return (np.minimum(values, ends.max - step) if step > 0 else np.maximum(values, ends.min - step)) + step
+        with np.errstate(over="ignore"):
+            return values + by
+    step = int(np.clip(int(by), _LEAST + 1, _MOST))
+    return (np.minimum(values, _MOST - step) if step > 0 else np.maximum(values, _LEAST - step)) + step
 
 
 def _distance(value: Distance) -> int | float:
