@@ -302,7 +302,7 @@ def _writer(
             left, right = _split(batch, shape)
             joined = shape.pairs(left, right)
             if where is not None and batch.num_rows:
-                joined = joined.filter(pa.array(truths(where(left, right), batch.num_rows)))
+                joined = joined.filter(pa.array(truths(where, left, right)))
             if joined.num_rows:
                 staged = staged or StagedFile(place, number, shape.results)
                 staged.add(joined)
@@ -320,7 +320,7 @@ def _keeper(
     def keep(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if batch.num_rows:
-                holds = truths(where(*_split(batch, shape)), batch.num_rows)
+                holds = truths(where, *_split(batch, shape))
                 yield batch.select(names).filter(pa.array(holds))
 
     return keep

@@ -65,7 +65,7 @@ class Pairing:
                 ours, theirs = self._shape.keys
                 holds[begin:end] = equal_keys([left.column(n) for n in ours], [right.column(n) for n in theirs])
             if self._where is not None:
-                holds[begin:end] &= truths(self._where(left, right), end - begin)
+                holds[begin:end] &= truths(self._where, left, right)
         return found.where(holds)
 
     def results(self, pairs: Pairs) -> Iterator[tuple[int, int, pa.RecordBatch]]:

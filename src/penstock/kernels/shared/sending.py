@@ -83,7 +83,7 @@ class Sending:
     def _send_to(self, query: Query, rows: pa.RecordBatch) -> Iterator[Emission]:
         select = self._select.get(query.name) if query.select is None else _selection(query.select, self._shape)
         if select is not None:
-            rows = rows.filter(pa.array(truths(select(rows), rows.num_rows)))
+            rows = rows.filter(pa.array(truths(select, rows)))
         if not rows.num_rows:
             return
         self._response(query).results += rows.num_rows

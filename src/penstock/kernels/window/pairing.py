@@ -82,6 +82,6 @@ class Pairing:
             keys = self._shape.keys
             holds = equal_keys([left.column(n) for n in keys[LEFT]], [right.column(n) for n in keys[RIGHT]])
         if self._where is not None:
-            said = truths(self._where(left, right), left.num_rows)
+            said = truths(self._where, left, right)
             holds = said if holds is None else holds & said
         return None if holds is None or holds.all() else holds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.errors import PredicateFailed
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA
 from penstock.kernels.window.windows import LEFT, RIGHT
 
@@ -113,9 +115,31 @@ class Shape:
         return pa.schema([*(field.with_nullable(True) for field in self.sides[side]), *NOTES])
 
 
-def truths(said: Any, rows: int) -> npt.NDArray[np.bool_]:
-    """What a condition says, NULL for no."""
-    if isinstance(said, pa.Array | pa.ChunkedArray):
-        whole = said.combine_chunks() if isinstance(said, pa.ChunkedArray) else said
-        return whole.fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
-    return np.asarray(said, np.bool_).reshape(rows)
+def truths(condition: Callable[..., Any], *given: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """What a condition says of each row that it is given, NULL for no.
+
+    >>> truths(lambda rows: pa.array([True, None]), pa.record_batch({"n": [1, 2]}))
+    array([ True, False])
+    """
+    rows = given[0].num_rows
+    try:
+        said = condition(*given)
+        if isinstance(said, pa.ChunkedArray):
+            said = said.combine_chunks()
+        if isinstance(said, pa.Array):
+            said = said.fill_null(False).to_numpy(zero_copy_only=False)
+        found = np.asarray(said, np.bool_)
+    except Exception as error:
+        raise PredicateFailed(
+            f"The condition of this join raised {type(error).__name__}: {error}",
+            why=f"It was asked about {rows} rows with the columns {' and '.join(str(g.schema.names) for g in given)}.",
+            do="Mend it, and start again with the same checkpoint: nothing of this micro-batch was committed.",
+        ) from error
+    if found.size != rows:
+        # One value for all would be taken for the value of each.
+        raise PredicateFailed(
+            f"The condition of this join gave {found.size} value{'s' * (found.size != 1)} for {rows} rows.",
+            why="Which of them are results cannot be decided by that.",
+            do="Return an array with a truth value for each, for example pyarrow.compute.less(left['a'], right['b']).",
+        )
+    return found.reshape(rows)
