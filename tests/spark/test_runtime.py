@@ -384,6 +384,9 @@ def test_a_session_without_the_settings_is_told_the_lines_to_add(desk):
     for line in lines:
         exec(line, {"spark": foreign})
     ps.join_table(frame, table, on="k", memory="16MB")
+    # Spark's own default is what is needed: a session in which nobody has set it will do.
+    foreign.conf.unset("spark.sql.streaming.noDataMicroBatches.enabled")
+    ps.join_table(frame, table, on="k", memory="16MB")
     manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     foreign.conf.set("spark.sql.streaming.checkpointFileManagerClass", manager)
     with pytest.raises(SessionNotReady, match="does not replace the state") as caught:

@@ -89,7 +89,8 @@ def check_session(spark: SparkSession) -> None:
             "of two runs would be put together.",
             do=f'Take it out: spark.conf.unset("{_FILE_MANAGER}").',
         )
-    missing = {name: want for name, want in NEEDED.items() if spark.conf.get(name, "") != want}
+    # Asked without a default, Spark gives its own for what nobody has set; one of another type it would not take.
+    missing = {name: want for name, want in NEEDED.items() if spark.conf.get(name) != want}
     if missing:
         lines = "\n  ".join(f'spark.conf.set("{name}", "{want}")' for name, want in missing.items())
         raise SessionNotReady(
