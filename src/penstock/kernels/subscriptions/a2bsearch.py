@@ -35,6 +35,18 @@ def _down(t: Nodes, p: int, x: int, inclusive: bool) -> int:
 
 
 @njit(cache=True)
+def down_to(t: Nodes, p: int, x: int, y: int) -> int:
+    """The leaf where (p, x, y) is or would be; the way there is in `path`."""
+    _, inner, meta, path = t
+    node = meta[ROOT]
+    for depth in range(meta[HEIGHT]):
+        at = max(seat_of(inner[node], p, x, y) - 1, 0)
+        path[depth, 0], path[depth, 1] = node, at
+        node = inner[node, CHILDREN + at]
+    return node
+
+
+@njit(cache=True)
 def search_right(t: Nodes, p: int, x: int, inclusive: bool, limit: int) -> Found:
     """FINDR: the first entry right of x (or at x, if inclusive) whose y is at most `limit`, and its y.
 
@@ -120,12 +132,8 @@ def least_between(t: Nodes, p: int, first: int, last: int) -> tuple[bool, int]:
 @njit(cache=True)
 def neighbours(t: Nodes, p: int, x: int, y: int) -> tuple[bool, bool, int, bool, int]:
     """Within the run at x: whether y is there, and the y before and after it: whether there is one, and which."""
-    leaf, inner, meta, path = t
-    node, height = meta[ROOT], meta[HEIGHT]
-    for depth in range(height):
-        at = max(seat_of(inner[node], p, x, y) - 1, 0)
-        path[depth, 0], path[depth, 1] = node, at
-        node = inner[node, CHILDREN + at]
+    leaf = t.leaf
+    node = down_to(t, p, x, y)
     row = leaf[node]
     after = seat_of(row, p, x, y)
     before = after - 1

@@ -30,6 +30,7 @@ from penstock.kernels.subscriptions.a2bnodes import (
     seat_of,
     take_node,
 )
+from penstock.kernels.subscriptions.a2bsearch import down_to
 
 #: A node with fewer entries looks for a sibling to merge with; together they leave room to grow.
 _FEW, _MERGED = FANOUT // 4, 3 * FANOUT // 4
@@ -107,12 +108,8 @@ def insert(t: Nodes, p: int, x: int, y: int) -> None:
 def delete(t: Nodes, p: int, x: int, y: int) -> bool:
     """Take away one row; false if there is none."""
     leaf, inner, meta, path = t
-    node, height = meta[ROOT], meta[HEIGHT]
-    for depth in range(height):
-        at = max(seat_of(inner[node], p, x, y) - 1, 0)
-        path[depth, 0], path[depth, 1] = node, at
-        node = inner[node, CHILDREN + at]
-    row = leaf[node]
+    height = meta[HEIGHT]
+    row = leaf[down_to(t, p, x, y)]
     at = seat_of(row, p, x, y) - 1
     if at < 0 or row[GROUPS + at] != p or row[XS + at] != x or row[YS + at] != y:
         return False
