@@ -1,8 +1,10 @@
 """Figure 4.12 of 003: how well histograms with few buckets tell how many intervals contain a point.
 
 The paper gives Normal(5000, 1500) for the middles and Normal(1000, 2000) for the lengths of its intervals, 18 groups,
-and an error of more than 70% for equal width. With 1500 and 150 as deviations there are about 20 groups, and equal
-width is much better than that; where queries are clustered it is as bad as the paper says. Both are shown.
+and an error of more than 70% for equal width. With 1500 and 150 as deviations there are 20 groups, with 1500 and 45
+(2000 as a variance) 15; either way every place asked has a hundred intervals at least, equal width is off by 14%, and
+the optimum by 12%. Its intervals were others, or its error another measure: where intervals are clustered equal width
+is as bad as it says, and worse. Both are shown.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ def _claims(outcome: tuple[tuple[int, ...], Errors]) -> Sequence[Claim]:
             "figure4_12",
             "spread: SSI is ahead of equal width",
             "all the time",
-            f"{spread['SSI-HIST'][0]:.0%} against {spread['EQW-HIST'][0]:.0%}",
+            f"{spread['SSI-HIST'][0]:.0%} against {spread['EQW-HIST'][0]:.0%}: so little changes from one bucket to "
+            f"the next that the optimum itself has {spread['OPTIMAL'][0]:.0%}",
             None,
         ),
     ]
