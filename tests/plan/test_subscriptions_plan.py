@@ -22,6 +22,7 @@ SCHEMA = pa.schema(
         ("at", pa.timestamp("us", "UTC")),
         ("gone", pa.bool_()),
         ("slot", pa.int64()),
+        ("before", pa.string()),
     ]
 )
 COLUMNS = Columns(x="risk", y="per", key=("id",), order="at", deleted="gone", partition_by=("market",))
@@ -82,6 +83,7 @@ def test_memory_may_change_at_a_restart_and_nothing_else():
         ({}, {"order": "risk"}, "order is of type"),
         ({}, {"key": ()}, "need a key"),
         ({"order": "slot"}, {"order": "slot"}, "two columns 'slot'"),
+        ({"key": ("before",)}, {}, "two columns 'left_before'"),
     ],
 )
 def test_a_join_that_cannot_be_is_refused_with_advice(first, second, says):

@@ -58,7 +58,14 @@ class SelectJoinPlan(Plan):
         if first.partition_by:
             check_key_types(left, first.partition_by, right, second.partition_by)
         theirs = [*first.partition_by, first.order]
-        check_names(theirs, pair_schema(streams, columns).names[len(theirs) :])
+        ours = pair_schema(streams, columns).names[len(theirs) :]
+        check_names(theirs, ours)
+        if twice := [name for name in ours if ours.count(name) > 1]:
+            raise BadOption(
+                f"A message would have two columns {twice[0]!r}.",
+                why="Keys are told as left_… and right_…, and places as …_before and …_after.",
+                do=f"Rename the key column {twice[0].partition('_')[2]!r} of the stream.",
+            )
         return cls(streams, columns, *check_work(first, memory, slots))
 
     @property
