@@ -183,6 +183,21 @@ def test_init_writes_a_pipeline_that_is_right(folder: Path, monkeypatch: pytest.
     assert made["enriched"].schema.names == ["order_id", "product_id", "ordered_at", "name", "price"]
     again = CliRunner().invoke(app, ["init", "--stream", "orders/"])
     assert again.exit_code == 1
+    # Names that SQL would read as something else, paths with quotes, other separators, lines of JSON.
+    odd = folder / 'a "b" dir'
+    odd.mkdir()
+    (odd / "a.csv").write_text('order;group;a""b;Größe\n1;2;x;3\n')
+    (folder / "select.csv").write_text("group\tmemory\n2\t5\n")
+    (folder / "lines").mkdir()
+    (folder / "lines" / "a.jsonl").write_text('{"id": 1}\n')
+    asked = ["init", "--stream", f"order={odd}", "--stream", "lines", "--table", "select.csv:group", "--to", "odd.toml"]
+    said = CliRunner().invoke(app, asked)
+    assert said.exit_code == 0, said.output
+    pipeline, made = checked(folder / "odd.toml")
+    assert made["enriched"].schema.names == ["order", "group", 'a""b', "Größe", "memory"]
+    assert pipeline.streams["lines"].format == "json"
+    twice = CliRunner().invoke(app, ["init", "--stream", "orders/", "--stream", "orders/", "--to", "x.toml"])
+    assert "Two are called 'orders'" in twice.output
     lacking = CliRunner().invoke(app, ["init", "--stream", "orders/", "--table", "products.csv:id", "--to", "x.toml"])
     assert "product_id" in lacking.output
 

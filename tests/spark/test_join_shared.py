@@ -124,6 +124,12 @@ def test_queries_come_and_go_while_it_runs_and_when_it_starts_again(desk):
     flow = flow_of(desk, left, right, **options)
     running = start(desk, flow, {"processingTime": "0 seconds"})
     eventually(lambda: flow.progress().get("totals", {}).get("rows_in") == 1_600)
+    # Spark asks its sources for news in this order. Changes come last: whoever was told of a new query and then sees
+    # rows come, sees rows that are joined for it.
+    sources = running.query._jsq.streamingQuery().uniqueSources().keysIterator()
+    asked = [str(sources.next()) for _ in range(3)]
+    assert [place.rstrip("]").rpartition("/")[2] for place in asked] == ["left", "right", "queries"]
+    assert not sources.hasNext()
     flow.add("wide", "1 minute")
     flow.add("even", "5 seconds", select=[("w", "in", list(range(0, 1_600, 2))), ("v", ">", 900)])
     flow.remove("fast")

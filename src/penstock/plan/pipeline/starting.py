@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from sqlglot.tokens import Tokenizer
 
 from penstock.errors import BadOption, UnknownColumn
 from penstock.plan.pipeline.columns import data_files, infer, name_of
@@ -25,10 +27,16 @@ class _Found:
     format: str
     columns: pa.Schema
     key: tuple[str, ...] = ()
+    #: What separates the values of CSV, where that is no comma.
+    separator: str | None = None
 
     @property
     def time(self) -> str | None:
         return next((field.name for field in self.columns if pa.types.is_timestamp(field.type)), None)
+
+    @property
+    def options(self) -> list[str]:
+        return [f"options = {{ sep = {_text(self.separator)} }}"] if self.separator else []
 
 
 def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
@@ -37,6 +45,9 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
         raise BadOption("There is no stream.", do="Give at least one: penstock init --stream orders/")
     found = [_found(said, base) for said in streams]
     joined = [_found(said, base, keyed=True) for said in tables]
+    names = [one.name.lower() for one in (*found, *joined)]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BadOption(f"Two are called {twice!r}.", do=f"Give one another name: --stream other={twice}/")
     parts = [
         "# What runs is below; `penstock check` says whether all of it is right, `penstock run` runs it.",
         '# It ends when all input is read. For one that goes on: trigger = "1 second".',
@@ -47,15 +58,15 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
         columns = ", ".join(f'{_key(field.name)} = "{name_of(field.type)}"' for field in one.columns)
         parts += [
             f"[streams.{one.name}]",
-            f'path = "{one.path}"',
+            f"path = {_text(one.path)}",
             f'format = "{one.format}"',
             f"columns = {{ {columns} }}",
         ]
-        parts += [f'time = "{one.time}"'] if one.time else []
-        parts += [""]
+        parts += [f"time = {_text(one.time)}"] if one.time else []
+        parts += [*one.options, ""]
     for one in joined:
-        key = ", ".join(f'"{name}"' for name in one.key)
-        parts += [f"[tables.{one.name}]", f'path = "{one.path}"', f"key = [{key}]", ""]
+        key = ", ".join(map(_text, one.key))
+        parts += [f"[tables.{one.name}]", f"path = {_text(one.path)}", f"key = [{key}]", *one.options, ""]
     return "\n".join([*parts, *_query(found, joined)]) + "\n"
 
 
@@ -63,14 +74,15 @@ def _query(streams: list[_Found], tables: list[_Found]) -> list[str]:
     stream = streams[0]
     for table in tables:
         if all(name in stream.columns.names for name in table.key):
-            on = " AND ".join(f"{stream.name}.{name} = {table.name}.{name}" for name in table.key)
+            ours, other = _word(stream.name), _word(table.name)
+            on = " AND ".join(f"{ours}.{_word(name)} = {other}.{_word(name)}" for name in table.key)
             theirs = [
                 name for name in table.columns.names if name not in table.key and name not in stream.columns.names
             ]
-            chosen = ", ".join([f"{stream.name}.*", *(f"{table.name}.{name}" for name in theirs)])
-            text = f"SELECT {chosen}\nFROM {stream.name}, {table.name}\nWHERE {on}"
-            return ["[queries.enriched]", f'sql = """\n{text}"""', 'sink = { path = "enriched/" }']
-    return ["[queries.all_rows]", f'sql = "SELECT * FROM {stream.name}"', 'sink = "console"']
+            chosen = ", ".join([f"{ours}.*", *(f"{other}.{_word(name)}" for name in theirs)])
+            text = f"SELECT {chosen}\nFROM {ours}, {other}\nWHERE {on}"
+            return ["[queries.enriched]", f"sql = {_long(text)}", 'sink = { path = "enriched/" }']
+    return ["[queries.all_rows]", f"sql = {_long(f'SELECT * FROM {_word(stream.name)}')}", 'sink = "console"']
 
 
 def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
@@ -88,7 +100,8 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
     format_ = next((kind for kind in FILES if data_files(where, f".{kind}") and _has(where, kind)), None)
     if format_ is None:
         raise BadOption(f"{where} has no files of {', '.join(FILES)}.", do="Give a file, or a folder of such files.")
-    columns = infer(where, format_, {})
+    separator = _separator(where) if format_ == "csv" else None
+    columns = infer(where, format_, {"sep": separator} if separator else {})
     for column in key:
         if column not in columns.names:
             raise UnknownColumn.among(column, columns.names, str(where))
@@ -96,13 +109,39 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", called):
         raise BadOption(f"{called!r} is no name.", do="Give one: --stream orders=2024-orders/")
     shown = os.path.relpath(where, base.absolute()).replace("\\", "/")
-    return _Found(called, shown, format_, columns, key)
+    return _Found(called, shown, format_, columns, key, separator)
 
 
 def _has(path: Path, format_: str) -> bool:
-    names = [path] if path.is_file() else list(path.rglob(f"*.{format_}"))
-    return any(name.suffix == f".{format_}" for name in names)
+    suffixes = (".json", ".jsonl") if format_ == "json" else (f".{format_}",)
+    return any(name.suffix in suffixes for name in ([path] if path.is_file() else path.rglob("*")))
+
+
+def _separator(path: Path) -> str | None:
+    """What separates names that would be one name with commas between them."""
+    with data_files(path, ".csv")[0].open(encoding="utf-8", errors="replace") as lines:
+        names = lines.readline()
+    return next((mark for mark in (";", "\t", "|") if mark in names and "," not in names), None)
+
+
+def _word(name: str) -> str:
+    """A name as a query has it: in quotes where SQL would read something else."""
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and name.upper() not in Tokenizer.KEYWORDS
+    return name if plain else '"' + name.replace('"', '""') + '"'
+
+
+def _long(text: str) -> str:
+    """A text of a query: as it stands, between quotes that it does not have."""
+    if '"' in text and "'''" not in text:
+        return f"'''\n{text}'''"
+    told = text.replace("\\", "\\\\").replace('"""', '""\\"')
+    return f'"""\n{told}"""'
+
+
+def _text(text: str) -> str:
+    # Of texts in JSON, those of TOML are the same, but for one character.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
