@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -214,5 +215,46 @@ def test_a_name_that_is_taken_by_another_kind_is_refused(server: NatsServer):
             await Publisher(server.url, "taken", Kind("max", kind.x, kind.y)).open()
         with pytest.raises(BrokerUnreachable, match="Nobody publishes"):
             await NatsGateway(server.url, "nobody", "g").open(patience=0.2)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_broker_that_lost_its_store_is_noticed(tmp_path, again: bool):
+    """A gateway was away for a batch that the broker then lost; the publisher lives on, or is started again, too."""
+
+    async def run() -> None:
+        broker = NatsServer(tmp_path / "store").start()
+        world = World(seed=7)
+        publisher = Publisher(broker.url, "lost", world.kind)
+        await publisher.open()
+        gateway = await NatsGateway(broker.url, "lost", "g").open()
+        known = await gateway.subscribe(0, 20)
+        await publisher.publish(0, world.batch(40))
+        want = world.answers(0, 20)
+        assert await heard([known], [want]) == [want]
+        await gateway.close()
+        await publisher.publish(1, world.batch(40))
+        broker.kill()
+        shutil.rmtree(tmp_path / "store")
+        await asyncio.sleep(0.2)
+        broker.start()
+        if again:
+            await publisher.close()
+            publisher = Publisher(broker.url, "lost", world.kind)
+        await publisher.publish(2, world.batch(40))
+        gateway = await NatsGateway(broker.url, "lost", "g").open()
+        back = await gateway.subscribe(0, 20, after=known.after, value=want[-1])
+        assert [change.reread for change in back.take()] == [True]
+        last = max(world.states)
+        told = await gateway.subscribe(0, 4, after=last, value=world.answers(0, 4)[-1])
+        before = len(world.answers(0, 4))
+        await publisher.publish(3, world.batch(60))
+        want = world.answers(0, 4)[before:]
+        assert want
+        assert await heard([told], [want]) == [want]
+        await publisher.close()
+        await gateway.close()
+        broker.stop()
 
     asyncio.run(run())

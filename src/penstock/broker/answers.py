@@ -36,6 +36,7 @@ from penstock.broker.messages import (
     WIDTH,
     Kind,
 )
+from penstock.errors import BadOption
 from penstock.kernels.subscriptions.codes import decode, encode
 from penstock.kernels.subscriptions.engine import EXTREMES
 
@@ -130,12 +131,15 @@ class Answers:
         self._known += other._known
 
     def _nothing(self) -> Any:
-        if self.kind.says_all:
+        # Of pairs nothing is known: whether one concerns a subscription is seen from its places alone.
+        if self.kind.says_all or self.kind.keys is not None:
             return None
         return Total() if self.kind.agg in ("count", "sum", "avg") else Counter()
 
     def set(self, number: int, value: Any) -> None:
         """What is known of a subscription, as it was read elsewhere: the answer; for SUM and AVG (count, sum)."""
+        if self.kind.keys is not None:
+            raise BadOption("A join has no answer to know.", do="Leave value out: what comes after `after` is told.")
         if self.kind.agg in EXTREMES:
             self._known[number] = int(encode(pa.array([value], self.kind.y))[0][0])
         elif self.kind.agg == "distinct":

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,11 @@ import numpy.typing as npt
 from penstock.broker.answers import Answers, pairs_of, within
 from penstock.broker.cells import CellMap
 from penstock.broker.messages import LEAST, MOST, SEQ, Frame, Kind
+from penstock.broker.pairs import IS, WAS, Pair, seen, shown
 from penstock.errors import BadOption
 
 I64 = npt.NDArray[np.int64]
+_WHAT: dict[int, Literal["gained", "lost", "moved"]] = {IS: "gained", WAS: "lost", IS | WAS: "moved"}
 #: A cell of a partition's plane.
 Place = tuple[str, int]
 
@@ -106,9 +108,9 @@ class Room:
         self.subscribers = [self.subscribers[at] for at in kept]
         self.answers = self.answers.take(kept)
 
-    def tell(self, rows: I64) -> int:
+    def tell(self, frame: Frame) -> int:
         """Apply messages that are not known yet; how many changes were pushed."""
-        rows = rows[rows[:, SEQ] > self.last]
+        rows = frame.rows[frame.rows[:, SEQ] > self.last]
         if not len(rows):
             return 0
         x1, x2, low, high = self.ends
@@ -122,6 +124,25 @@ class Room:
             pushed += 1
         self.last = int(rows[-1, SEQ])
         return pushed
+
+
+class PairRoom(Room):
+    """Subscribers of a join, who are told of pairs."""
+
+    def tell(self, frame: Frame) -> int:
+        """Tell each pair to those in whose ranges it was or is."""
+        rows = frame.rows[frame.rows[:, SEQ] > self.last]
+        if not len(rows) or frame.keys is None:
+            return 0
+        concerned, saw = seen(rows, pairs_of(rows, self.ends[0], self.ends[1]), self.ends)
+        told = np.unique(concerned[:, 0])
+        known = dict(zip(told.tolist(), shown(self.answers.kind, rows[told], frame.keys), strict=True))
+        for (m, s), flags in zip(concerned.tolist(), saw.tolist(), strict=True):
+            left, right, before, after = known[m]
+            change = Pair(_WHAT[flags], left, right, before, after)
+            self.subscribers[s].push(Change(int(rows[m, SEQ]), change))
+        self.last = int(rows[-1, SEQ])
+        return len(concerned)
 
 
 class Gateway:
@@ -175,8 +196,12 @@ class Gateway:
     def room(self, place: Place) -> Room:
         """The room of a cell, opened if need be."""
         if place not in self.rooms:
-            self.rooms[place] = Room(self.answers(0))
+            self.rooms[place] = self.new_room()
         return self.rooms[place]
+
+    def new_room(self) -> Room:
+        """A room with nobody inside."""
+        return (Room if self.kind.keys is None else PairRoom)(self.answers(0))
 
     def let_in(self, subscribers: Iterable[Subscriber]) -> None:
         """Let subscribers in at the beginning, before any message."""
@@ -192,7 +217,7 @@ class Gateway:
 
     def take(self, place: Place, frame: Frame) -> int:
         """Take a frame that nothing is missing before; how many changes were pushed."""
-        pushed = self.room(place).tell(frame.rows)
+        pushed = self.room(place).tell(frame)
         self.pushed += pushed
         return pushed
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.broker.pairs import PAIRS, pair_rows
 from penstock.errors import BadFrame
 from penstock.kernels.subscriptions.codes import decode, encode
 from penstock.kernels.subscriptions.engine import EXTREMES
@@ -24,7 +25,7 @@ WIDTH, WIDER = 8, 12
 HAS_VALUE, HAS_OTHER, HAS_LEFT, HAS_RIGHT, HAS_BOTTOM, HAS_TOP = 1, 2, 4, 8, 16, 32
 LEAST, MOST = -(2**63), 2**63 - 1
 _HEADER = struct.Struct("<4sqq")
-_MAGIC = b"PSF1"
+_MAGIC, _WITH_KEYS = b"PSF1", b"PSF2"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Kind:
     """What is subscribed to: the aggregate, and the types behind the codes.
 
     With `relaxed`, extremes too are told of every value that comes and goes: delivery by CN. `x2` is the type of the
-    second column, where ranges are of two.
+    second column, where ranges are of two. With `keys`, the columns that name the two rows of a pair, it is a join that
+    is subscribed to, by ranges of x and of x2.
     """
 
     agg: str
@@ -40,6 +42,13 @@ class Kind:
     y: pa.DataType
     relaxed: bool = False
     x2: pa.DataType | None = None
+    keys: pa.Schema | None = None
+
+    @classmethod
+    def of_pairs(cls, messages: pa.Schema, keys: list[str]) -> Kind:
+        """Of a join whose messages have these columns, those among them that name rows."""
+        left, right = (messages.field(f"{side}_before").type for side in ("left", "right"))
+        return cls(PAIRS, left, left, x2=right, keys=pa.schema([messages.field(name) for name in keys]))
 
     @property
     def says_all(self) -> bool:
@@ -55,6 +64,8 @@ class Kind:
 
     def rows(self, messages: pa.Table) -> I64:
         """Messages as rows; the columns are those of the results of `Subscriptions`."""
+        if self.keys is not None:
+            return pair_rows(messages)
         out = np.zeros((messages.num_rows, WIDTH if self.x2 is None else WIDER), np.int64)
         out[:, SEQ] = messages.column("seq").to_numpy()
         named = {INNER_LEFT: "inner_left", INNER_RIGHT: "inner_right", LEFT: "outer_left", RIGHT: "outer_right"}
@@ -75,14 +86,16 @@ class Kind:
 
     def to_json(self) -> dict[str, Any]:
         """As it is told to gateways."""
-        second = {} if self.x2 is None else {"x2": _text(self.x2)}
-        return {"agg": self.agg, "x": _text(self.x), "y": _text(self.y), "relaxed": self.relaxed, **second}
+        said = {"agg": self.agg, "x": _text(self.x), "y": _text(self.y), "relaxed": self.relaxed}
+        said |= {} if self.x2 is None else {"x2": _text(self.x2)}
+        return said | ({} if self.keys is None else {"keys": self.keys.serialize().to_pybytes().hex()})
 
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> Kind:
         """What `to_json` wrote."""
         second = _type(said["x2"]) if "x2" in said else None
-        return cls(said["agg"], _type(said["x"]), _type(said["y"]), said["relaxed"], second)
+        keys = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(said["keys"]))) if "keys" in said else None
+        return cls(said["agg"], _type(said["x"]), _type(said["y"]), said["relaxed"], second, keys)
 
 
 def _text(kind: pa.DataType) -> str:
@@ -94,14 +107,24 @@ def _type(text: str) -> pa.DataType:
 
 
 class Frame(NamedTuple):
-    """Messages of one cell that travel together. `after` is the number of the cell's message before them, or -1."""
+    """Messages of one cell that travel together. `after` is the number of the cell's message before them, or -1.
+
+    `keys` name the pairs of a join, one row for each message.
+    """
 
     after: int
     rows: I64
+    keys: pa.Table | None = None
 
     def to_bytes(self) -> bytes:
         """On the wire."""
-        return _HEADER.pack(_MAGIC, self.after, len(self.rows)) + self.rows.astype("<i8").tobytes()
+        rows = self.rows.astype("<i8").tobytes()
+        if self.keys is None:
+            return _HEADER.pack(_MAGIC, self.after, len(self.rows)) + rows
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.keys.schema) as writer:
+            writer.write_table(self.keys)
+        return _HEADER.pack(_WITH_KEYS, self.after, len(self.rows)) + rows + sink.getvalue().to_pybytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Frame:
@@ -109,11 +132,29 @@ class Frame(NamedTuple):
         if len(data) < _HEADER.size:
             raise BadFrame("A frame is shorter than its header.", do="Publish to these subjects with Penstock alone.")
         magic, after, count = _HEADER.unpack_from(data)
-        words, rest = divmod(len(data) - _HEADER.size, 8)
-        if magic != _MAGIC or rest or words not in (count * WIDTH, count * WIDER):
-            raise BadFrame(
-                "A message is no frame of subscriptions, or was cut.",
-                do="Publish to these subjects with Penstock alone.",
-            )
+        keys, end = None, len(data)
+        if magic == _WITH_KEYS and 0 <= count <= len(data):
+            end = _HEADER.size + 8 * WIDER * count
+            keys = _keys(data[end:], count)
+        words, rest = divmod(end - _HEADER.size, 8)
+        if magic not in (_MAGIC, _WITH_KEYS) or rest or words not in (count * WIDTH, count * WIDER):
+            raise _no_frame()
         width = WIDTH if words == count * WIDTH else WIDER
-        return cls(after, np.frombuffer(data, "<i8", offset=_HEADER.size).reshape(-1, width))
+        return cls(after, np.frombuffer(data, "<i8", words, _HEADER.size).reshape(-1, width), keys)
+
+
+def _keys(data: bytes, count: int) -> pa.Table:
+    try:
+        keys = pa.ipc.open_stream(data).read_all()
+        keys.validate(full=True)
+    except (pa.ArrowException, OSError) as fault:
+        raise _no_frame() from fault
+    if keys.num_rows != count:
+        raise _no_frame()
+    return keys
+
+
+def _no_frame() -> BadFrame:
+    return BadFrame(
+        "A message is no frame of subscriptions, or was cut.", do="Publish to these subjects with Penstock alone."
+    )

@@ -8,6 +8,7 @@ batch, cell and position, by which JetStream drops what was sent twice while an 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ import pyarrow as pa
 from penstock.broker.cells import CellMap, adapt
 from penstock.broker.delivery import ByCell
 from penstock.broker.messages import SEQ, Frame, Kind
+from penstock.broker.pairs import KEYS
 from penstock.broker.subjects import bucket_of, check_name, crowd_subject, stream_of, subject, token
 from penstock.errors import BadOption, BrokerUnreachable
 from penstock.kernels.subscriptions.groups import distinct
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 I64 = npt.NDArray[np.int64]
 #: Messages in a frame: NATS takes a megabyte at once.
 _FRAME_ROWS = 8_000
+#: Bytes that are left to a frame's headers.
+_HEADERS = 4_096
 #: Frames on their way before acknowledgements are waited for.
 _UNDER_WAY = 256
 #: Seconds between two attempts to reach a broker that is down.
@@ -46,7 +50,8 @@ class Publisher:
     Guarantees
         `publish` returns when the broker has stored every message, each once for every cell that it touches: also if it
         was killed or the broker was down meanwhile, and the same batch came again:
-        `test_a_batch_that_comes_again_is_published_once`.
+        `test_a_batch_that_comes_again_is_published_once`. What a broker lost of what it had stored is not passed over:
+        subscribers who did not hear it are told to read again: `test_a_broker_that_lost_its_store_is_noticed`.
     State and cost
         The number of the last message of each cell; one frame for each cell that a batch touches.
 
@@ -64,6 +69,8 @@ class Publisher:
         self._stream: JetStreamContext
         self._bucket: KeyValue
         self._last: dict[tuple[str, str], int] = {}
+        #: Whether the stream is new, and whether it may have lost messages of cells of which it has none.
+        self._fresh = self._lost = False
         self._crowds: dict[str, tuple[int, I64]] = {}
         self._crowds_moved = False
         self._gone = asyncio.Event()
@@ -90,8 +97,10 @@ class Publisher:
         self._gone.clear()
         self._stream = self._client.jetstream(timeout=10, publish_async_max_pending=_UNDER_WAY)
         try:
-            await self._stream.stream_info(stream_of(self.name))
+            stored = (await self._stream.stream_info(stream_of(self.name))).state
+            self._fresh, self._lost = stored.last_seq == 0, stored.first_seq > 1
         except NotFoundError:
+            self._fresh, self._lost = True, False
             await self._stream.add_stream(
                 StreamConfig(
                     name=stream_of(self.name),
@@ -117,6 +126,8 @@ class Publisher:
             self.cells = CellMap.from_json((await self._bucket.get("cells")).value or b"")
         except KeyNotFoundError:
             await self._bucket.put("cells", self.cells.to_json().encode())
+        with contextlib.suppress(KeyNotFoundError):
+            self._lost = bool((await self._bucket.get("lost")).value) or self._lost
         await self._client.subscribe(crowd_subject(self.name), cb=self._hear_crowd)
         self._last.clear()
 
@@ -172,26 +183,56 @@ class Publisher:
 
     async def _publish(self, batch: int, messages: pa.Table, partition_by: Sequence[str]) -> None:
         acks: list[asyncio.Future[PubAck]] = []
+        messages = messages.sort_by([("slot", "ascending"), ("seq", "ascending")])
+        if self._fresh and min(messages.column("seq").to_pylist()) > 0:
+            # A stream that begins in the middle: what came before was on another, which is gone.
+            await self._bucket.put("lost", b"yes")
+            self._lost = True
+        self._fresh = False
         for partition, rows in _by_partition(messages, partition_by, self.kind):
             for path, received in self._parcels(partition, rows):
                 last = await self._last_of(partition, path)
                 new = received[received[:, SEQ] > last]
-                for start in range(0, len(new), _FRAME_ROWS):
-                    frame = Frame(last, new[start : start + _FRAME_ROWS])
+                if self._lost and last < 0 and len(new):
+                    # Nobody knows whether this cell had messages: whoever is not up to date shall read again.
+                    last = int(new[0, SEQ]) - 1
+                for frame, data in self._frames(last, new, messages):
                     last = int(frame.rows[-1, SEQ])
-                    data = frame.to_bytes()
                     self.sent += len(data)
                     acks.append(
                         await self._stream.publish_async(
                             subject(self.name, partition, path),
                             data,
-                            headers={"Nats-Msg-Id": f"{batch}.{partition}.{path}.{start}.{frame.after}"},
+                            headers={"Nats-Msg-Id": f"{batch}.{partition}.{path}.{frame.after}"},
                         )
                     )
                 self._last[partition, path] = last
         if acks:
             await self._acknowledged(acks)
         self.frames += len(acks)
+
+    def _frames(self, last: int, rows: I64, messages: pa.Table) -> Iterator[tuple[Frame, bytes]]:
+        """Messages as frames that the broker takes at once, with the bytes of each; `last` came before them."""
+        start, many = 0, _FRAME_ROWS
+        while start < len(rows):
+            part, keys = rows[start : start + many], None
+            if self.kind.keys is not None:
+                keys = messages.select(self.kind.keys.names).take(pa.array(part[:, KEYS])).cast(self.kind.keys)
+                part = part.copy()
+                part[:, KEYS] = np.arange(len(part))
+            frame = Frame(last, part, keys)
+            data = frame.to_bytes()
+            most = self._client.max_payload - _HEADERS if self._client is not None else len(data)
+            if len(data) > most and len(part) == 1:
+                raise BadOption(
+                    f"The keys of one pair take {len(data)} bytes, and the broker at {self.url} takes {most} at once.",
+                    do="Give the tables shorter keys, or the broker a larger max_payload.",
+                )
+            if len(data) > most:
+                many = max(1, len(part) // 2)
+                continue
+            yield frame, data
+            start, last = start + len(part), int(part[-1, SEQ])
 
     async def _acknowledged(self, acks: list[asyncio.Future[PubAck]]) -> None:
         """Wait until the broker has stored everything; no longer than it is there."""
@@ -252,8 +293,7 @@ class Publisher:
 
 
 def _by_partition(messages: pa.Table, partition_by: Sequence[str], kind: Kind) -> list[tuple[str, I64]]:
-    """The messages of each partition, in order."""
-    messages = messages.sort_by([("slot", "ascending"), ("seq", "ascending")])
+    """The messages of each partition, in the order in which they are given."""
     rows = kind.rows(messages)
     if not partition_by:
         return [(token([]), rows)]

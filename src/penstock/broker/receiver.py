@@ -170,9 +170,10 @@ class NatsGateway:
 
     async def _admit(self, place: Place, group: list[Subscriber], after: int, value: Any) -> None:
         """Bring newcomers up to what their cell knows, then let them in. The cell is locked."""
-        known, entry = self.desk.answers(len(group)), Room(self.desk.answers(0))
-        if value is not UNKNOWN:
+        known, entry = self.desk.answers(len(group)), self.desk.new_room()
+        if value is not UNKNOWN or self.desk.kind.keys is not None:
             entry.last = after
+        if value is not UNKNOWN:
             for at in range(len(group)):
                 known.set(at, value)
         entry.add(group, known)
@@ -218,7 +219,7 @@ class NatsGateway:
                     continue
                 if frame.after > room.last and len(frame.rows):
                     self._have_read_again(room, int(frame.rows[0, SEQ]) - 1)
-                self.desk.pushed += room.tell(frame.rows)
+                self.desk.pushed += room.tell(frame)
 
     def _frame(self, data: bytes) -> Frame | None:
         """What came as a frame; what is none is counted, and left."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from penstock.broker.delivery import Unicast
 from penstock.broker.gateway import Room, Subscriber
-from penstock.broker.messages import INNER_LEFT, SEQ
+from penstock.broker.messages import INNER_LEFT, SEQ, Frame
 from penstock.broker.publisher import Publisher
 from penstock.broker.receiver import UNKNOWN, NatsGateway
 from penstock.broker.subjects import WHOLE
@@ -80,9 +80,9 @@ class UnicastPublisher(Publisher):
 class NumberedRoom(Room):
     """Subscribers who are told by number."""
 
-    def tell(self, rows: I64) -> int:
+    def tell(self, frame: Frame) -> int:
         """Apply messages that are not known yet."""
-        rows = rows[rows[:, SEQ] > self.last]
+        rows = frame.rows[frame.rows[:, SEQ] > self.last]
         if not len(rows):
             return 0
         return self.apply(rows, np.stack([np.arange(len(rows)), rows[:, INNER_LEFT]], axis=1))
