@@ -79,7 +79,7 @@ class Size:
     turn: tuple[int, int]
 
 
-FULL = Size(10_000_000, 1_000_000, "64MB", 131_072, (4, 6))
+FULL = Size(10_000_000, 1_000_000, "64MB", 131_072, (20, 8))
 QUICK = Size(500_000, 50_000, "16MB", 16_384, (1, 1))
 
 
@@ -150,7 +150,7 @@ class Work:
         )
 
     def contestants(self, sink: type[_Sink]) -> list[Contestant]:
-        """All ways, with one kind of sink. A turn of a slow one has fewer micro-batches."""
+        """All ways, with one kind of sink. Each warms up for some thirty seconds: a slow one has fewer batches."""
         key = self.table.key
 
         def merge() -> DataFrame:
@@ -175,10 +175,10 @@ class Work:
             return Contestant(f"{name}{self.label}", run, missing)
 
         return [
-            one(MERGE, lambda at: at.frame(merge()), 1, 1),
-            one(HASH, lambda at: at.frame(shuffled()), 1, 1),
-            one(BROADCAST, lambda at: at.each(broadcast), 2, 4),
-            one(PLAIN, lambda at: at.flow(self.flow(prepared=False)), most_warm, most),
+            one(MERGE, lambda at: at.frame(merge()), 2, 1),
+            one(HASH, lambda at: at.frame(shuffled()), 2, 1),
+            one(BROADCAST, lambda at: at.each(broadcast), 6, 4),
+            one(PLAIN, lambda at: at.flow(self.flow(prepared=False)), 12, most),
             one(PREPARED, lambda at: at.flow(self.flow(prepared=True)), most_warm, most, self.no_prepared),
         ]
 
