@@ -144,7 +144,8 @@ class BadSQL(BadQuery):
         # Tabs stay tabs above the caret, so that it stands where the fault is.
         lead = "".join(mark if mark == "\t" else " " * _width(mark) for mark in before)
         carets = max(sum(map(_width, rest[:carets])), 1)
-        place = f"line {self.line}, column {self.column}:\n  | {before}{rest}\n  | {lead}{'^' * carets}"
+        shown = f"{before}{rest}".encode("utf-8", "replace").decode()
+        place = f"line {self.line}, column {self.column}:\n  | {shown}\n  | {lead}{'^' * carets}"
         self.args = ("\n  ".join(part for part in (what, place, why, do) if part),)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -227,6 +227,7 @@ FAULTS = [
     ("SELECT PER FROM STOCK WHERE sector = '日本 é ß' OR PER - INTERVAL 1 DAY > 5", "PER", "INTERVAL is not among"),
     ('SELECT PER AS "日本", Valu FROM STOCK', "Valu", "no column 'Valu'"),
     ("SELECT FROM STOCK", "STOCK", "names no column"),
+    ("SELECT PER FROM STOCK WHERE sector = '\ud800'", "\ud800", "half a character"),
 ]
 
 
@@ -242,7 +243,7 @@ def test_errors_show_the_place_and_say_what_to_do(text, place, says):
     lines = str(fault).splitlines()
     shown, carets = (line for line in lines if line.startswith("  | "))
     under = carets.index("^") - sum(unicodedata.east_asian_width(mark) == "W" for mark in text[: fault.start])
-    assert shown[under:].startswith(text[fault.start :].partition("\n")[0][:10])
+    assert shown[under:].startswith(text[fault.start :].partition("\n")[0][:10].encode("utf-8", "replace").decode())
 
 
 def test_an_error_with_its_place_can_be_sent_and_is_an_error_of_plans():

@@ -81,15 +81,16 @@ class Guard:
             return
         if scope["type"] != "http":
             return
-        began = False
+        began = ended = False
 
         async def headed(message: Message) -> None:
-            nonlocal began
+            nonlocal began, ended
             if message["type"] == "http.response.start":
                 began = True
                 ours = {name for name, _ in HEADERS}
                 message["headers"] = [*(h for h in message.get("headers", ()) if h[0].lower() not in ours), *HEADERS]
             await send(message)
+            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
 
         try:
             has_body = self._check(scope)
@@ -104,6 +105,8 @@ class Guard:
                 await answer(headed, 400, told(error))
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
+            if ended:
+                return  # it was told; the connection may go on
             if began:
                 raise
             await answer(headed, 500, Refused(500, FAILED).body)

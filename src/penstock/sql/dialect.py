@@ -78,6 +78,10 @@ def take_apart(text: str) -> Statement:
     """The statement in a text. Raises `BadSQL`."""
     if len(text) > LONGEST:
         raise BadSQL(f"The text has {len(text):,} characters.", why=f"At most {LONGEST:,} are read.", text=text)
+    try:
+        text.encode()
+    except UnicodeEncodeError as fault:
+        raise BadSQL("The text has half a character.", do="Leave it out.", text=text, start=fault.start) from None
     found = _tokens(text)
     _check_depth(text, found)
     while found and found[-1].token_type == TokenType.SEMICOLON:
