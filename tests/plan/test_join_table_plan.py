@@ -204,6 +204,16 @@ def test_options_of_the_wrong_type_are_told_as_such(products, option, match):
         )
 
 
+def test_a_predicate_that_takes_too_much_memory_may_be_asked_about_fewer_pairs(products):
+    def same(ours, theirs):
+        return ours["product_id"] == theirs["product_id"]
+
+    options = {"how": "semi", "memory": "7MB"}
+    with pytest.raises(MemoryTooSmall, match=r"candidates=1024"):
+        plan(products, on=ps.where(same, on="product_id"), **options)
+    plan(products, on=ps.where(same, on="product_id", candidates=1024), **options)
+
+
 def test_a_fault_that_is_found_twice_is_told_once(products):
     with pytest.raises(UnknownColumn, match="no column 'weight'"):
         plan(products, key=["product_id", "price"], on=ps.range("weight"), how="semi")

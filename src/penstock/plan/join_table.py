@@ -107,12 +107,12 @@ class JoinTablePlan(Plan):
             return []
         given, enough = format_size(self.memory), format_size(least, round_up=True)
         given = f"{self.memory:,} bytes" if given == enough else given
+        less = self.condition.thrift or f"write the table with smaller pages: {_prepare(self.table)} --page 256KB"
         return [
             MemoryTooSmall(
                 f"{given} cannot hold one page and one packet of this join.",
                 why=f"{self.slots} slots need {format_size(least)}, most of it for one page of {self.table.path} each.",
-                do=f'Give at least memory="{enough}", '
-                f"or write the table with smaller pages: {_prepare(self.table)} --page 256KB",
+                do=f'Give at least memory="{enough}", or {less}',
             )
         ]
 

@@ -70,6 +70,8 @@ class Condition(ABC):
     row_bytes: int
     #: Whether it needs to know the flags of rows.
     flags: bool = False
+    #: How to write it so that it takes less memory, where smaller pages are not what helps.
+    thrift: str = ""
 
     @property
     def routes(self) -> tuple[str, ...]:

@@ -148,6 +148,7 @@ class Where(Condition):
 
     row_bytes = 8
     flags = True
+    thrift = "ask about fewer pairs at once: where(…, candidates=1024)"
 
     def able(self, rows: pa.RecordBatch) -> None:
         """What a predicate makes of NULL is its own affair."""
