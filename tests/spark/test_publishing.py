@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +20,8 @@ from penstock.broker.receiver import NatsGateway
 from penstock.broker.server import NatsServer
 from penstock.broker.subjects import token
 from penstock.errors import BadOption
-from tests.kernels.subscriptions.judge import Table, changes
+from tests.kernels.subscriptions import judge_pairs
+from tests.kernels.subscriptions.judge import Table, changes, ranges
 from tests.spark.conftest import FINITE, Desk
 from tests.spark.test_subscriptions import updates
 
@@ -124,3 +128,31 @@ def test_only_subscriptions_are_published(desk: Desk):
     flow = run_plan(PassThroughPlan.checked(arrow_schema(stream), key=("key",), slots=1), [stream])
     with pytest.raises(BadOption, match="Subscriptions"):
         ps.publish(flow, to="nats://127.0.0.1:1", name="x", checkpoint=str(desk.folder / "ck"))
+
+
+def test_pairs_of_a_join_reach_their_subscribers(desk: Desk, broker: NatsServer):
+    spans = ([0.0, 4.0, 9.0], [2.0, 7.0])
+    left, right = (updates(80, seed=seed, keys=9).drop_columns(["part", "y", "note"]) for seed in (1, 2))
+    whos = [pa.array(np.random.default_rng(seed).integers(0, 3, 80)) for seed in (1, 2)]
+    left = left.append_column("who", whos[0])
+    right = right.append_column("who", whos[1]).rename_columns({"x": "z", "key": "id"})
+    other = ps.Joined(stream=desk.stream(right, files=1, name="other"), x="z", key="id", order="at", deleted="gone")
+    flow = ps.Subscriptions(
+        desk.stream(left, files=1), x="x", key="key", order="at", deleted="gone", join=other, on="who"
+    )
+    ps.publish(flow, to=broker.url, name="pairs", checkpoint=str(desk.folder / "ck"), trigger=FINITE).wait()
+
+    async def told() -> list[Any]:
+        gateway = await NatsGateway(broker.url, "pairs", "g").open()
+        found = []
+        for one, two in itertools.product(ranges(spans[0]), ranges(spans[1])):
+            subscriber = await gateway.subscribe(*one, *two, limit=10_000)
+            found += [(one, two, c.value.what, c.value.left["key"], c.value.right["id"]) for c in subscriber.take()]
+        await gateway.close()
+        return found
+
+    rows = [(side, row) for side, table in enumerate((left, right)) for row in table.to_pylist()]
+    facts, _ = judge_pairs.changes(sorted(rows, key=lambda one: (one[1]["at"], one[0])), *spans)
+    want = Counter((one, two, what.replace("changed", "moved"), *pair[:2]) for _, one, two, what, *pair in facts)
+    assert Counter(asyncio.run(told())) == want
+    assert sum(want.values()) > 300

@@ -15,6 +15,8 @@ from penstock.broker.portal import Portal
 from penstock.broker.publisher import Publisher
 from penstock.errors import BadOption, BrokerUnreachable
 from penstock.kernels.contract import RESULTS, SET_ASIDE
+from penstock.kernels.subscriptions.select_join import LEFT_RIGHT
+from penstock.plan.select_join_subscriptions import SelectJoinPlan
 from penstock.plan.subscriptions import SubscriptionsPlan
 from penstock.spark.agreement import check_agreement
 from penstock.spark.checkpoint import Checkpoint
@@ -131,16 +133,8 @@ def publish(
     plan = flow._plan
     if plan.name != SubscriptionsPlan.name:
         raise BadOption(f"A flow of {plan.name} has no messages to publish.", do="Publish a flow of Subscriptions.")
-    if not isinstance(plan, SubscriptionsPlan):
-        raise BadOption(
-            "Messages for a join cannot be published.",
-            why="They carry the keys of two rows, and gateways know answers of ranges.",
-            do="Write flow.results to a sink of your own.",
-        )
-    schema = plan.channels[RESULTS]
-    news = "value" if "value" in schema.names else "added"
-    second = None if plan.columns.x2 is None else schema.field("inner_bottom").type
-    kind = Kind(plan.agg, schema.field("inner_left").type, schema.field(news).type, x2=second)
+    assert isinstance(plan, SubscriptionsPlan | SelectJoinPlan)
+    kind, partition_by = _kind(plan)
     publisher = Publisher(to, name, kind, crowd=crowd, keep_seconds=keep_seconds)
     if set_aside is None:
         warnings.warn(
@@ -155,7 +149,7 @@ def publish(
         running = Publishing(flow, held, publisher, ledgers)
 
         def write(batch: DataFrame, number: int) -> None:
-            running.publish(batch, number, plan.columns.partition_by)
+            running.publish(batch, number, partition_by)
 
         places = {channel: str(ledger.place) for channel, ledger in ledgers.items()} | {RESULTS: str(running.place)}
         targets = {channel: (place, flow._channels[channel]) for channel, place in places.items()}
@@ -167,3 +161,16 @@ def publish(
         held.close()
         raise
     return running
+
+
+def _kind(plan: SubscriptionsPlan | SelectJoinPlan) -> tuple[Kind, tuple[str, ...]]:
+    """What is subscribed to, and what its messages are divided by."""
+    schema = plan.channels[RESULTS]
+    if isinstance(plan, SelectJoinPlan):
+        sides = zip(LEFT_RIGHT, plan.columns, strict=True)
+        keys = [f"{side}_{name}" for side, columns in sides for name in columns.key]
+        return Kind.of_pairs(schema, keys), plan.columns[0].partition_by
+    news = "value" if "value" in schema.names else "added"
+    second = None if plan.columns.x2 is None else schema.field("inner_bottom").type
+    kind = Kind(plan.agg, schema.field("inner_left").type, schema.field(news).type, x2=second)
+    return kind, plan.columns.partition_by
