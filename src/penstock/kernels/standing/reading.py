@@ -106,7 +106,7 @@ def joined(parts: list[Arrivals], like: Arrivals) -> Arrivals:
 
 
 class Changed(NamedTuple):
-    """Changes that take effect, those that cannot be, and how many a newer one of the same micro-batch replaced."""
+    """Changes that take effect, those that cannot be, and how many others of the micro-batch replaced or undid."""
 
     change: Change
     aside: pa.RecordBatch | None
@@ -140,9 +140,13 @@ def read_changes(parts: list[pa.RecordBatch], standing: QuerySet, reach: tuple[f
         key=lambda at: (ids[at], versions[at], ops[at] == REMOVE, () if ops[at] == REMOVE else tuple(bounds[at])),
     )
     last: dict[int, int] = {ids[at]: at for at in sound}
-    for at in last.values():
-        slot = standing.find(ids[at])
-        if ops[at] == REMOVE and slot < 0:
+    set_here = {ids[at] for at in sound if ops[at] == SET}
+    for query, at in list(last.items()):
+        slot = standing.find(query)
+        if ops[at] == REMOVE and slot < 0 and query in set_here:
+            # It came and went within the micro-batch: nothing is wrong, and nothing is to be done.
+            del last[query]
+        elif ops[at] == REMOVE and slot < 0:
             reasons[at] = "no such query stands"
         elif slot >= 0 and versions[at] <= standing.versions[slot]:
             reasons[at] = "older than what stands"

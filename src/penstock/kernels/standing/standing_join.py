@@ -84,7 +84,9 @@ class StandingJoin(Kernel):
         Metric("queries", combine="max", help="queries that stand"),
         Metric("groups", combine="max", help="stabbing groups of the index that is walked for left rows"),
         Metric("changes_applied", combine="max", help="queries set or removed"),
-        Metric("changes_superseded", combine="max", help="changes that a newer one in the same micro-batch replaced"),
+        Metric(
+            "changes_superseded", combine="max", help="changes that another in the same micro-batch replaced or undid"
+        ),
     )
 
     def __init__(
