@@ -1,5 +1,6 @@
 """`ps.View` as its users have it: fresh when asked, stale when they say so, told when a promise cannot be kept."""
 
+import errno
 import time
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import penstock as ps
 from penstock.errors import (
     AnswerTimeTooShort,
     BadOption,
+    PenstockError,
     PlanError,
     SourceLost,
     UnknownColumn,
@@ -28,6 +30,13 @@ SQL = "SELECT name, COUNT(*) AS n, SUM(qty) AS s FROM orders JOIN customers USIN
 
 def two(world):
     return {name: table for name, table in world.tables().items() if name != "nations"}
+
+
+def wait_until(happened):
+    until = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_read_is_fresh_and_says_so(spark, tmp_path, monkeypatch):
@@ -87,6 +96,16 @@ def test_read_is_fresh_and_says_so(spark, tmp_path, monkeypatch):
         assert (answer.fresh, dict(answer.refreshed)) == (True, {})
         same(answer.to_arrow(), world.judge(SQL), {"later": True})
         assert view.progress().waiting == {"orders": 12, "customers": 0}
+        monkeypatch.undo()
+        # A file that is not whole is told of, and tried again until it is mended.
+        cut = tmp_path / "customers-changes" / "cut.parquet"
+        cut.touch()
+        view.start(every="10 ms")
+        wait_until(lambda: service._fault is not None)
+        assert "cut.parquet cannot be read" in view.progress().promise
+        cut.unlink()
+        wait_until(lambda: service._fault is None)
+        assert view.progress().promise_kept
     with pytest.raises(PlanError, match="holds another view"):
         ps.View(SQL.replace("SUM", "MAX"), tables=two(world), at=tmp_path / "view", answer_within="1 min", spark=spark)
     path = tmp_path / "orders" / "base.parquet"
@@ -160,7 +179,7 @@ def test_bad_input_is_found_before_anything_runs(spark, tmp_path):
         view(sql="SELECT COUNT(*) AS n FROM orders", tables={"orders": two(world)["orders"]}, answer_within="1 ms")
 
 
-def test_files_of_changes_that_cannot_be_read(spark, tmp_path):
+def test_files_of_changes_that_cannot_be_read(spark, tmp_path, monkeypatch):
     world = World(tmp_path)
     view = world.maintainer(spark, "SELECT COUNT(*) AS n FROM orders", ["orders"])
     path = tmp_path / "orders-changes" / "a.parquet"
@@ -179,4 +198,16 @@ def test_files_of_changes_that_cannot_be_read(spark, tmp_path):
     with pytest.raises(SourceLost, match="12 changes of orders in it were not taken yet"):
         view.advance("orders", entries)
     assert view.manifest.version == 0
+    world.change("orders")
+
+    def full(manifest):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(view._store, "commit", full)
+    with pytest.raises(PenstockError, match="No space left on device"):
+        view.advance("orders")
+    monkeypatch.undo()
+    # What is not durable was not taken.
+    assert view.manifest.version == 0
+    assert [one.changes for one in view.advance("orders")] == [12]
     view._store.close()

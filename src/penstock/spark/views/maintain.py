@@ -108,7 +108,10 @@ class Maintainer:
     def advance(self, table: str, entries: Sequence[Waiting] | None = None) -> list[Refreshed]:
         """Bring waiting changes of a table into the view; all, or those given. Each step is a version."""
         chunks = in_chunks(self.waiting(table) if entries is None else entries)
-        return [self._step(table, chunk) for chunk in chunks]
+        try:
+            return [self._step(table, chunk) for chunk in chunks]
+        except OSError as fault:
+            raise _not_refreshed(fault.strerror or str(fault), "Make room for it, or mend the file system.") from fault
 
     def answer(self, manifest: Manifest) -> DataFrame:
         """The rows of a version."""
@@ -144,8 +147,7 @@ class Maintainer:
             aside=before.aside + net.aside.num_rows,
         )
         arrived = max((entry.arrived for entry in entries), default=now.fresh.get(table, now.time))
-        self.manifest = now.advanced(table, after, state, arrived)
-        self._store.commit(self.manifest)
+        self._commit(now.advanced(table, after, state, arrived))
         return Refreshed(table, changes, net.aside.num_rows, time.monotonic() - began, mended)
 
     def _net(self, table: str, changes: pa.Table) -> Netted:
@@ -182,12 +184,18 @@ class Maintainer:
             raise
         except Exception as fault:
             shutil.rmtree(folder, ignore_errors=True)
-            raise PenstockError(
-                f"The view could not be refreshed: {_first_line(fault)}",
-                why="Nothing was committed; the last version is still there.",
-                do="If a value overflows, cast it to a wider type in the view's SQL.",
-            ) from fault
+            # Spark's own line says no more than that a task failed, if that was the file system.
+            full = "No space left on device"
+            if full in str(fault):
+                raise _not_refreshed(full, "Make room for it.") from fault
+            do = "If a value overflows, cast it to a wider type in the view's SQL."
+            raise _not_refreshed(_first_line(fault), do) from fault
         return self._store.written(folder)
+
+    def _commit(self, version: Manifest) -> None:
+        """Make a version the last. It is not before it is durable: who is told that changes were taken removes them."""
+        self._store.commit(version)
+        self.manifest = version
 
     # -- keeping tables quick to read ----------------------------------------------------------------------------
 
@@ -217,8 +225,7 @@ class Maintainer:
                         base=(*(file for file in version.base if file not in found.gone), *base),
                         parts=(*(file for file in version.parts if file not in found.gone), *parts),
                     )
-                    self.manifest = now.advanced(table, after, now.state, now.fresh.get(table, now.time))
-                    self._store.commit(self.manifest)
+                    self._commit(now.advanced(table, after, now.state, now.fresh.get(table, now.time)))
         finally:
             self._store.release(before.version)
         return time.monotonic() - began
@@ -250,6 +257,11 @@ def _statistic(file: File, column: str, which: str, empty: Any) -> Any:
         return (min if which == "min" else max)(getattr(one, which) for one in found)
     values = pq.read_table(file.path, columns=[column])[column].to_pylist()
     return (min if which == "min" else max)((value for value in values if value is not None), default=empty)
+
+
+def _not_refreshed(fault: str, do: str) -> PenstockError:
+    why = "Nothing was committed; the last version is still there."
+    return PenstockError(f"The view could not be refreshed: {fault}", why=why, do=do)
 
 
 def _first_line(fault: BaseException) -> str:

@@ -7,13 +7,14 @@ is kept so small that this fits the promise whenever a reader comes (`penstock.k
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.errors import AnswerTimeTooShort
+from penstock.errors import AnswerTimeTooShort, SourceLost
 from penstock.kernels.views.naive import Naive
 from penstock.kernels.views.online import Online
 from penstock.kernels.views.pace import allowed, due
@@ -31,6 +32,8 @@ from penstock.spark.views.store import Store
 _TRIED = (1, 1000)
 #: Rates are those of about the last so many seconds.
 _MEMORY = 60.0
+#: Seconds after which what failed is tried again, at the most.
+_PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Service:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._tidier: threading.Thread | None = None
-        self._fault: BaseException | None = None
+        self._fault: Exception | None = None
 
     # -- opening and closing -------------------------------------------------------------------------------------
 
@@ -119,24 +122,27 @@ class Service:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the refresh under way, and stop watching. Raises what stopped the watching before, if anything."""
+        """Finish the refresh under way, and stop watching. Raises what the watching failed at, if it still does."""
         self._stop.set()
         for thread in (self._thread, self._tidier):
             if thread is not None:
                 thread.join()
         self._thread = self._tidier = None
-        self._times.save(self._store.place / "times.json")
+        with contextlib.suppress(OSError):  # on a full disk; losing them costs a calibration
+            self._times.save(self._store.place / "times.json")
         fault, self._fault = self._fault, None
         if fault is not None:
             raise fault
 
     def _watch(self, pause: float) -> None:
-        while not self._stop.wait(pause):
+        """Look again and again. What fails is tried again, ever more rarely: a file may be mended, a disk have room."""
+        patience = pause
+        while not self._stop.wait(patience):
             try:
                 self.tick(ahead=pause)
-            except BaseException as fault:
-                self._fault = fault
-                return
+                patience, self._fault = pause, None
+            except Exception as fault:
+                patience, self._fault = min(2 * patience, max(pause, _PATIENCE)), fault
 
     # -- maintenance -------------------------------------------------------------------------------------------
 
@@ -190,7 +196,7 @@ class Service:
                 seconds = self._maintainer.tidy(table, self._lock)
                 with self._lock:
                     self._times.tidied(table, seconds)
-        except BaseException as fault:
+        except Exception as fault:
             self._fault = fault
 
     def _look(self) -> dict[str, list[Waiting]]:
@@ -212,8 +218,6 @@ class Service:
 
     def read(self, max_staleness: float | None = None) -> Answer:
         """Refresh what must be, and answer."""
-        if self._fault is not None:
-            self.stop()
         asked = _Asked(
             time.monotonic(), time.time(), {name: frozenset(self._maintainer.names(name)) for name in self._tables}
         )
@@ -272,12 +276,17 @@ class Service:
     def progress(self) -> Progress:
         """How the view is doing now."""
         manifest = self._maintainer.manifest
-        waiting = {name: sum(e.changes for e in self._maintainer.peek(manifest, name)) for name in self._tables}
+        waiting, fault = dict.fromkeys(self._tables, 0), self._fault
+        for name in self._tables:
+            try:
+                waiting[name] = sum(entry.changes for entry in self._maintainer.peek(manifest, name))
+            except SourceLost as lost:
+                fault = lost
         rates = dict(zip(self._tables, self._rates.rates or (0.0,) * len(self._tables), strict=True))
         costs = self._times.costs(self._tables)
         load = self._times.load(rates, self._plan.answer_within)
         pending = sum(cost(n) for cost, n in zip(costs, waiting.values(), strict=True))
-        kept, said = self._promise(load, rates)
+        kept, said = self._promise(load, rates, fault)
         times = self._times
         return Progress(
             version=manifest.version,
@@ -297,8 +306,10 @@ class Service:
             promise=said,
         )
 
-    def _promise(self, load: float, rates: Mapping[str, float]) -> tuple[bool, str]:
+    def _promise(self, load: float, rates: Mapping[str, float], fault: Exception | None) -> tuple[bool, str]:
         promised = format_duration(round(self._plan.answer_within * 1e6))
+        if fault is not None:
+            return False, f"What waits cannot be brought in: {fault}"
         least = self._times.least()
         if least > self._plan.answer_within:
             possible = format_duration(round(least * 1e6))
