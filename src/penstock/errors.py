@@ -80,8 +80,8 @@ class UnknownColumn(PlanError):
         """The error for `name` missing from `columns`, with the nearest names."""
         have = list(columns)
         # Spark does not tell capitals from small letters unless it is asked to; here a name is what it says.
-        near = [other for other in have if other.lower() == name.lower()]
-        near = near or difflib.get_close_matches(name, have, n=3, cutoff=0.5)
+        near = [other for other in have if other.lower() == str(name).lower()]  # a file may say a number
+        near = near or difflib.get_close_matches(str(name), have, n=3, cutoff=0.5)
         hint = f"Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
         return cls(
             f"{where} has no column {name!r}.",

@@ -113,6 +113,15 @@ def test_a_fault_is_told_where_it_is(folder: Path, text: str, line: int, words: 
     assert words in str(told.value)
 
 
+@pytest.mark.parametrize("key", ["[[]]", "[1]", "1"])
+def test_a_key_that_is_no_name_is_a_fault_and_no_crash(tmp_path: Path, key: str) -> None:
+    pq.write_table(pa.table({"k": [1]}), tmp_path / "p.parquet")
+    (tmp_path / "pipeline.toml").write_text(f'[tables.p]\npath = "p.parquet"\nkey = {key}\n')
+    _, faults = read_pipeline(tmp_path / "pipeline.toml")
+    with pytest.raises(BadPipeline, match="has no column"):
+        faults.check()
+
+
 def test_values_in_several_lines_begin_where_their_names_stand() -> None:
     text = '# a comment\na = """\none\ntwo\n"""\n\n[b.c]\nd = [\n 1,\n]\ne = { f = 1, g = 2 }\n'
     text += "[[h]]\ni = 1\n[[h]]\ni = 2\n"

@@ -342,7 +342,7 @@ def _guess(path: Any, base: Path) -> str | None:
 
 
 def _names(said: Any) -> tuple[str, ...]:
-    return (said,) if isinstance(said, str) else tuple(said) if isinstance(said, list | tuple) else (str(said),)
+    return tuple(str(name) for name in said) if isinstance(said, list | tuple) else (str(said),)
 
 
 def _near(name: str, names: Sequence[str]) -> str:
