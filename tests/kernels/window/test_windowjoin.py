@@ -455,3 +455,20 @@ def test_a_side_comes_back_as_it_was():
         everything = np.arange(side.first, side.end)
         assert again.take(everything - side.first).equals(side.take(everything))
         assert again.cost == side.cost
+
+
+def test_a_side_comes_back_as_it_was_when_all_that_was_left_of_a_piece_goes():
+    side, log = side_of([rows(0, np.arange(100), np.arange(100)) for _ in range(3)])
+    side.store(0, log, flags=False)
+    stored = dict(log.take().new)
+    # Two pieces lose some rows each; then the rest of the first goes, and nothing else.
+    for number, stay in enumerate((np.arange(300) % np.repeat([2, 3, 1], 100) == 0, np.arange(183) >= 50), 1):
+        side.keep(stay[: len(side)], log)
+        side.store(number, log, flags=False)
+        changes = log.take()
+        stored = {k: v for k, v in stored.items() if k not in changes.gone} | dict(changes.new)
+    again = SideRows("l", LEFT)
+    again.restore(
+        side.head(), stored, lambda r: (hash_keys([r.column("k")]), r.column("lt").cast(pa.int64()).to_numpy())
+    )
+    assert (again.column("numbers") == side.column("numbers")).all()

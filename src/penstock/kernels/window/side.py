@@ -237,6 +237,7 @@ class SideRows:
             if not here.any():
                 if piece.stored:
                     log.drop(piece.name)
+                    self._lost_rows = True
                 continue
             if piece.stored:
                 piece.kept = _without(piece, here)
