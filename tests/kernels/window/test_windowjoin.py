@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import BadOption, MemoryTooSmall, PredicateFailed
-from penstock.kernels.contract import Batch, ChunkLog, Portion
+from penstock.kernels.contract import Batch, Portion
 from penstock.kernels.window.custom import Custom
 from penstock.kernels.window.evict import Contest, decide
 from penstock.kernels.window.exact import Exact
@@ -21,10 +21,9 @@ from penstock.kernels.window.prob import Prob
 from penstock.kernels.window.rand import Rand
 from penstock.kernels.window.recall import Recall
 from penstock.kernels.window.shape import Shape, truths
-from penstock.kernels.window.side import ENTRY, SIZED, SideRows
+from penstock.kernels.window.side import ENTRY
 from penstock.kernels.window.windowjoin import LEAST_BUDGET, WindowJoin
 from penstock.kernels.window.windows import LandmarkWindow, RowWindow, TimeWindow
-from penstock.tables.keys import hash_keys
 from penstock.testing import EventTime, Host, zipf_keys
 
 _spec = importlib.util.spec_from_file_location("window_naive", Path(__file__).parent / "naive.py")
@@ -386,89 +385,3 @@ def test_a_policy_that_returns_nan_is_told(score, said):
 def test_windows_without_length_are_refused(window, said):
     with pytest.raises(BadOption, match=said):
         window()
-
-
-# -- storage -----------------------------------------------------------------------------------------------------------
-
-
-def side_of(parts):
-    side, log = SideRows("l", LEFT), ChunkLog()
-    for number, part in enumerate(parts):
-        keys = hash_keys([part.rows.column("k")])
-        times = part.rows.column("lt").cast(pa.int64()).to_numpy()
-        side.admit(part.rows, keys, times, np.arange(number * 100, number * 100 + len(keys)))
-    return side, log
-
-
-def test_a_side_costs_what_it_says():
-    rng = np.random.default_rng(0)
-    side, log = side_of([rows(0, rng.integers(0, 9, 100), np.arange(100)) for _ in range(40)])
-    assert side.nbytes <= side.cost
-    for _ in range(20):
-        side.keep(rng.random(len(side)) < 0.8, log)
-        side.drop_front(lambda moments, numbers: numbers < 100, log)
-        assert side.nbytes <= side.cost + 8_192
-    assert side.cost == pytest.approx(sum(p.size for p in side.pieces) + ENTRY * len(side))
-
-
-@pytest.mark.parametrize("text", [False, True], ids=["rows of one size", "rows of many sizes"])
-def test_a_side_costs_what_it_says_while_rows_come_and_go(text):
-    rng = np.random.default_rng(1)
-    side, log, came = SideRows("l", LEFT.append(pa.field("t", pa.string())) if text else LEFT), ChunkLog(), 0
-    assert side.entry == ENTRY + (SIZED if text else 0)
-    for step in range(300):
-        many = int(rng.integers(1, 3_000 if step % 100 < 50 else 300))
-        numbers = np.arange(came, came + many)
-        batch = rows(0, rng.integers(0, 999, many), numbers).rows
-        if text:
-            batch = batch.append_column("t", pa.array(["x" * (n % 9) for n in range(many)]))
-        side.admit(batch, hash_keys([batch.column("k")]), numbers, numbers)
-        came += many
-        gone = came - int(rng.integers(1_000, 30_000))
-        side.drop_front(lambda moments, numbers, gone=gone: numbers < gone, log)
-        if step % 7 == 0:
-            side.keep(rng.random(len(side)) < 0.9, log)
-        assert side.nbytes <= side.cost + 16_384, step
-        assert side.column("sizes").sum() / 8 == pytest.approx(sum(piece.size for piece in side.pieces))
-
-
-def test_a_side_comes_back_as_it_was():
-    rng = np.random.default_rng(0)
-    side, log = side_of([rows(0, rng.integers(0, 9, 100), np.arange(100)) for _ in range(200)])
-    side.merge(50_000, log)
-    stored = {}
-    for step in range(6):
-        side.keep(rng.random(len(side)) < 0.7, log)
-        side.mark_met(np.arange(0, len(side), 3))
-        side.store(step, log, flags=True)
-        changes = log.take()
-        stored = {k: v for k, v in stored.items() if k not in changes.gone} | dict(changes.new)
-        again = SideRows("l", LEFT)
-        again.restore(
-            side.head(),
-            stored,
-            lambda r: (hash_keys([r.column("k")]), r.column("lt").cast(pa.int64()).to_numpy()),
-        )
-        assert again.head() == side.head()
-        for name in ("hashes", "moments", "numbers", "sizes", "met"):
-            assert (again.column(name) == side.column(name)).all(), name
-        everything = np.arange(side.first, side.end)
-        assert again.take(everything - side.first).equals(side.take(everything))
-        assert again.cost == side.cost
-
-
-def test_a_side_comes_back_as_it_was_when_all_that_was_left_of_a_piece_goes():
-    side, log = side_of([rows(0, np.arange(100), np.arange(100)) for _ in range(3)])
-    side.store(0, log, flags=False)
-    stored = dict(log.take().new)
-    # Two pieces lose some rows each; then the rest of the first goes, and nothing else.
-    for number, stay in enumerate((np.arange(300) % np.repeat([4, 5, 301], 100) > 0, np.arange(255) >= 75), 1):
-        side.keep(stay, log)
-        side.store(number, log, flags=False)
-        changes = log.take()
-        stored = {k: v for k, v in stored.items() if k not in changes.gone} | dict(changes.new)
-    again = SideRows("l", LEFT)
-    again.restore(
-        side.head(), stored, lambda r: (hash_keys([r.column("k")]), r.column("lt").cast(pa.int64()).to_numpy())
-    )
-    assert again.column("numbers").tolist() == side.column("numbers").tolist()
