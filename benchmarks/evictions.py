@@ -48,7 +48,7 @@ def _name(policy: str, keys: int) -> str:
 def _turn(policy: str, keys: int, rows: int) -> Sequence[Sample]:
     """Ten steps of a twentieth of the memory each, once it is full."""
     window = TimeWindow(100 * rows, 100 * rows)
-    kernel = WindowJoin(_SHAPE, window, POLICIES[policy](), budget=130 * rows, times=("l", "r"))
+    kernel = WindowJoin(_SHAPE, window, POLICIES[policy](), budget=107 * rows, times=("l", "r"))
     samples = []
     for number, batch in enumerate(_batches(keys, rows // 40, 45)):
         began = time.process_time()
