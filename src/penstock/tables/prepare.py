@@ -77,10 +77,11 @@ def prepare(
 def _check_sizes(page_bytes: object, memory: object) -> None:
     if page_bytes is not None and not (isinstance(page_bytes, int) and _LEAST_PAGE <= page_bytes <= _MOST_PAGE):
         raise BadOption(
-            f"page_bytes={page_bytes!r} is not possible.", do="Give a number of bytes from 4 << 10 to 1 << 30, or none."
+            f"A page of {page_bytes!r} bytes is not possible.",
+            do="Give a whole number of bytes from 4 KB (4 << 10) to 1 GB (1 << 30), or none.",
         )
     if not isinstance(memory, int) or memory < _LEAST_MEMORY:
-        raise BadOption(f"memory={memory!r} is too little to prepare a table.", do="Give at least 16 << 20 bytes.")
+        raise BadOption(f"memory={memory!r} is too little to prepare a table.", do="Give at least 16 MB (16 << 20).")
 
 
 def _check_target(place: Path, origin: Table) -> None:
