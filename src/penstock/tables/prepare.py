@@ -77,7 +77,7 @@ def prepare(
 def _check_sizes(page_bytes: object, memory: object) -> None:
     if page_bytes is not None and not (isinstance(page_bytes, int) and _LEAST_PAGE <= page_bytes <= _MOST_PAGE):
         raise BadOption(
-            f"A page of {page_bytes!r} bytes is not possible.",
+            f"page_bytes={page_bytes!r} is not possible.",
             do="Give a whole number of bytes from 4 KB (4 << 10) to 1 GB (1 << 30), or none.",
         )
     if not isinstance(memory, int) or memory < _LEAST_MEMORY:
