@@ -188,7 +188,7 @@ def check(pipeline: PipelineFile) -> None:
 
 @app.command()
 def run(pipeline: PipelineFile) -> None:
-    """Run the queries of a pipeline until all input is read, or until Ctrl-C; run it again to go on."""
+    """Run a pipeline until Ctrl-C, or until all input is read (trigger "available_now"); run it again to go on."""
     from penstock.cli.pipeline import run
 
     raise typer.Exit(run(pipeline))
