@@ -77,7 +77,9 @@ def batches_of(
             seen = last and last["batchId"]
             if len(found) > len(done):
                 new, now = found[len(done) :], busy()
-                done += [report | {"busy": (now - spent) / len(new)} for report in new]
+                # What a process had used is forgotten where it ended without anybody waiting for it.
+                each = (now - spent) / len(new) if now >= spent else None
+                done += [report | {"busy": each} for report in new]
                 since, spent = time.monotonic(), now
                 took = done[-1]["durationMs"]["triggerExecution"] / 1000
                 turn.say(f"{len(done)} of {count} micro-batches, the last took {took:.2f} s")
