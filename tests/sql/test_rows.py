@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import duckdb
 import pyarrow as pa
@@ -113,3 +114,48 @@ def test_decimals_are_compared_exactly_and_calculated_with_as_floats():
 def test_no_rows_have_the_types_of_some():
     text = "SELECT i + 1 AS a, i / 2 AS b, s || t AS c, i > 2 AS d, NULL AS e, FLOOR(x) AS f FROM r"
     assert ours(text, SCHEMA.empty_table()).schema == ours(text, rows(9, 1)).schema
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        # Whole numbers beyond 2⁵³ beside floating ones: the nearest floating number.
+        ("j > 0.5", [True, True, False]),
+        ("j / 2", [2.0**62, 2.5, -(2.0**62)]),
+        ("CAST(j AS DOUBLE)", [2.0**63, 5.0, -(2.0**63)]),
+        # What a condition keeps away is not calculated.
+        ("CASE WHEN j < 9 AND j > 0 THEN j * 4 END", [None, 20, None]),
+        ("CASE WHEN j > 9 THEN 0 WHEN j * 4 > 9 THEN 1 ELSE 2 END", [0, 1, "overflow"]),
+        ("CASE WHEN j > 9 OR j < 0 THEN NULL ELSE CAST(j AS INT) END", [None, 5, None]),
+        ("COALESCE(j, j * 4)", [2**63 - 1, 5, -(2**63)]),
+        ("j < 9 AND j > 0 AND j * 4 = 20", [False, True, False]),
+        ("j > 9 OR j < 0 OR j * 4 = 20", [True, True, True]),
+        # Decimals that are cast are rounded, or do not fit.
+        ("CAST(w AS DECIMAL(5, 1))", [9.9, -0.5, 0.1]),
+        ("CAST(w AS DECIMAL(1, 0))", ["does not fit", 0, 0]),
+        ("CAST(w * 1e18 AS DECIMAL(38, 2))", [9.94e18, -4.5e17, 5e16]),
+        ("CAST(CAST(w * 1e18 AS DECIMAL(38, 2)) AS BIGINT)", ["out of bounds", -450000000000000000, 50000000000000000]),
+        ("ROUND(x, 1)", [1e308, 2.3, math.inf]),
+        ("ROUND(x, 38)", [1e308, 2.25, math.inf]),
+    ],
+)
+def test_numbers_at_the_edge(expression, expected):
+    schema = pa.schema([("j", pa.int64()), ("x", pa.float64()), ("w", pa.decimal128(3, 2))])
+    given = pa.table({"j": [2**63 - 1, 5, -(2**63)], "x": [1e308, 2.25, math.inf]})
+    given = given.append_column("w", pa.array(["9.94", "-0.45", "0.05"]).cast(schema.field("w").type))
+    answer = answer_of(parse(f"SELECT {expression} AS c FROM r", Catalogue.of({"r": schema})))
+    for row, value in enumerate(expected):
+        [batch] = given.slice(row, 1).to_batches()
+        if isinstance(value, str):
+            with pytest.raises(BadQuery, match=value):
+                answer(batch)
+        else:
+            assert numbers(answer(batch)) == [value]
+    if not any(isinstance(value, str) for value in expected):
+        [batch] = given.to_batches()
+        assert numbers(answer(batch)) == expected
+    assert answer(batch.slice(0, 0)).num_rows == 0
+
+
+def numbers(rows: pa.RecordBatch) -> list:
+    return [float(value) if isinstance(value, Decimal) else value for value in rows.to_pydict()["c"]]

@@ -25,8 +25,15 @@ Lookup = Callable[[Column], Datum]
 
 
 def evaluate(expression: Expression, rows: Lookup, length: int, functions: Mapping[str, Function]) -> pa.Array:
-    """The value of an expression for each row; `rows` gives the columns."""
-    found = _Evaluation(rows, length, functions).value(expression)
+    """The value of an expression for each row; `rows` gives the columns.
+
+    Everything is calculated for all rows at once. If that fails, then with care: AND, OR, CASE and COALESCE keep rows
+    away from what need not be known of them, so that a condition guards what stands behind it.
+    """
+    try:
+        found = _Evaluation(rows, length, functions).value(expression)
+    except pa.ArrowInvalid:
+        found = _Careful(rows, length, functions).value(expression)
     return _array(found, length)
 
 
@@ -104,6 +111,50 @@ class _Evaluation:
         return otherwise
 
 
+class _Careful(_Evaluation):
+    """Calculates for those rows alone whose value depends on it."""
+
+    def value(self, expression: Expression) -> Datum:
+        match expression:
+            case Call("and" | "or" as function, arguments):
+                decided = pa.scalar(function == "or")
+                found = _array(pa.scalar(not decided.as_py()), self._length)
+                for argument in arguments:
+                    asked = pc.fill_null(pc.not_equal(found, decided), True)
+                    found = _FUNCTIONS[function]([found, self._where(asked, argument)], "")
+                return found
+            case Call("coalesce", arguments):
+                known = _array(pa.scalar(False), self._length)
+                parts = []
+                for argument in arguments:
+                    parts.append(self._where(pc.invert(known), argument))
+                    known = pc.or_(known, parts[-1].is_valid())
+                return _coalesce(parts, "")
+            case Call("case", arguments):
+                left = _array(pa.scalar(True), self._length)
+                parts = []
+                for condition, then in zip(arguments[::2], arguments[1::2], strict=False):
+                    held = pc.fill_null(self._where(left, condition).cast(pa.bool_()), False)
+                    parts += [held, self._where(held, then)]
+                    left = pc.and_(left, pc.invert(held))
+                if len(arguments) % 2:
+                    parts.append(self._where(left, arguments[-1]))
+                return self._case(parts)
+        return super().value(expression)
+
+    def _where(self, asked: pa.Array, expression: Expression) -> pa.Array:
+        """The value of an expression for some rows, and NULL for the others."""
+        count = asked.true_count
+
+        def chosen(column: Column) -> pa.Array:
+            found = self._rows(column)
+            return found.filter(asked) if len(asked) else found
+
+        found = _array(_Careful(chosen, count, self._functions).value(expression), count)
+        places = pc.if_else(asked, pc.cumulative_sum(asked.cast(pa.int64())), pa.scalar(None, pa.int64()))
+        return found.take(pc.subtract(places, 1))
+
+
 def _literal(value: Any, kind: str) -> pa.Scalar:
     if isinstance(value, bool) or not isinstance(value, int):
         return pa.scalar(value)
@@ -133,6 +184,8 @@ def _alike(values: list[Datum]) -> list[Datum]:
 def _to(value: Datum, target: pa.DataType) -> Datum:
     if value.type == target:
         return value
+    if pt.is_floating(target) and pt.is_integer(value.type):
+        return value.cast(target, safe=False)  # the nearest, also beyond 2⁵³
     # By way of text: Arrow's own conversion of 0.95 is not the floating number nearest to it.
     return (value.cast(pa.string()) if pt.is_decimal(value.type) and pt.is_floating(target) else value).cast(target)
 
@@ -217,7 +270,13 @@ def _round_down(function: str) -> Callable[[list[Datum], str], Datum]:
 
 
 def _round(arguments: list[Datum], digits: str) -> Datum:
-    return pc.round(arguments[0], int(digits), round_mode="half_towards_infinity")
+    [value] = arguments
+    if not pt.is_floating(value.type):
+        return pc.round(value, int(digits), round_mode="half_towards_infinity")
+    # Where floating numbers lie further apart than the last digit there is nothing to round, and Arrow overflows.
+    inside = pc.less(pc.abs(value.cast(pa.float64())), 2.0**53 / 10.0 ** int(digits))
+    able = pc.if_else(inside, value, pa.scalar(0, value.type))
+    return pc.if_else(inside, pc.round(able, int(digits), round_mode="half_towards_infinity"), value)
 
 
 def _cast(arguments: list[Datum], to: str) -> Datum:
@@ -235,11 +294,15 @@ def _cast(arguments: list[Datum], to: str) -> Datum:
         if pt.is_floating(value.type):
             return pc.trunc(value).cast(target)
         if pt.is_decimal(value.type):
-            return pc.trunc(value).cast(pa.decimal128(38, value.type.scale)).cast(target, safe=False)
+            # Without what stands after the point; Arrow's own conversion may give a number that is another.
+            return pc.trunc(value).cast(pa.decimal256(76, value.type.scale)).cast(pa.decimal256(76, 0)).cast(target)
         return value.cast(target)
     precision, scale = (int(part) for part in to.removeprefix("decimal(").rstrip(")").split(","))
     if pt.is_floating(value.type):
-        value = pc.round(value, scale, round_mode="half_towards_infinity")
+        value = _round([value], str(scale))
+    elif pt.is_decimal(value.type) and value.type.scale > scale:
+        # With room for one digit more: without, Arrow rounds 9.9 to 0.
+        value = _round([value.cast(pa.decimal256(76, value.type.scale))], str(scale))
     elif pt.is_integer(value.type):
         # Arrow asks for room for every number of the type; here those that are there have to fit.
         value = value.cast(pa.decimal256(19 + scale, scale))

@@ -52,6 +52,8 @@ _NUMERIC_TYPES = {
     exp.DataType.Type.DOUBLE: ("double", kinds.FLOAT),
 }
 MOST_IN_LIST = 1000
+#: Those of a decimal.
+MOST_DIGITS = 38
 
 
 def refuse(clause: str, why: str, do: str = "") -> NotMaintainable:
@@ -238,6 +240,8 @@ class Scalars:
         digits = node.args.get("decimals")
         if digits is not None and not (isinstance(digits, exp.Literal) and digits.is_int):
             raise refuse(shown(node), "The number of digits must be a constant.")
+        if digits is not None and int(digits.this) > MOST_DIGITS:
+            raise refuse(shown(node), f"No number has more than {MOST_DIGITS} digits after the point.")
         found, kind = self.translate(node.this)
         if not kinds.is_numeric(kind):
             raise _mismatch(node, kind, kinds.NUMBER, "only numbers can be rounded")
@@ -246,9 +250,10 @@ class Scalars:
     def _substring(self, node: Node) -> Typed:
         found = self._want(node.this, (kinds.TEXT,), node)
         bounds = [node.args.get("start"), node.args.get("length")]
-        if not all(isinstance(bound, exp.Literal) and bound.is_int and int(bound.this) >= 1 for bound in bounds):
-            raise refuse(shown(node), "SUBSTRING needs a constant start (from 1) and length.")
-        return Call("substring", (found,), ",".join(bound.this for bound in bounds)), kinds.TEXT
+        sizes = [int(bound.this) if isinstance(bound, exp.Literal) and bound.is_int else 0 for bound in bounds]
+        if not all(1 <= size < 1 << 31 for size in sizes):
+            raise refuse(shown(node), "SUBSTRING needs a constant start (from 1) and length, below 2³¹.")
+        return Call("substring", (found,), ",".join(map(str, sizes))), kinds.TEXT
 
     def _dpipe(self, node: Node) -> Typed:
         sides = (self._want(side, (kinds.TEXT,), node) for side in (node.this, node.expression))
