@@ -1,9 +1,11 @@
 """`./dev run python -m benchmarks.soak`: a query at a steady rate for minutes; does anything grow?
 
 Rows come in real time from Spark's rate source. Every two seconds it looks at the resident memory of the JVM and of the
-Python workers, open files, threads, files of the checkpoint and of the temporary directory, and how long micro-batches
-take. After a third of the time everything has been seen once (windows full, caches warm, old files deleted); the median
-of the last third may be at most a tenth above that of the second, or a little more where numbers are small.
+Python workers, the heap in use, open files, threads, files of the checkpoint and of the temporary directory, and how
+long micro-batches take. After a third of the time everything has been seen once (windows full, caches warm, old files
+deleted); the median of the last third may be at most a tenth above that of the second, or a little more where numbers
+are small. The heap is resident from the start, so what the JVM gains is beside it; of the heap in use the least counts,
+which is what garbage collections leave.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ from rich.table import Table
 from benchmarks import streams
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 EVERY = 2.0
 RATE = 10_000
+HEAP = "1g"
 #: How much more of each is no growth: what a measurement may differ by.
 SLACK = {
     "jvm_bytes": 128 << 20,
+    "heap_bytes": 64 << 20,
     "worker_bytes": 24 << 20,
     "open_files": 24,
     "threads": 12,
@@ -49,6 +53,7 @@ class Look:
     """What there was at one moment."""
 
     jvm_bytes: float
+    heap_bytes: float
     worker_bytes: float
     open_files: float
     threads: float
@@ -66,7 +71,13 @@ def look(checkpoint: Path, temporary: Path, batch_ms: float) -> Look:
             jvm, workers = (jvm + held, workers) if "java" in process.name() else (jvm, workers + held)
             files += process.num_fds()
             threads += process.num_threads()
-    return Look(jvm, workers, files, threads, _count(checkpoint), _count(temporary), batch_ms)
+    return Look(jvm, _heap(), workers, files, threads, _count(checkpoint), _count(temporary), batch_ms)
+
+
+def _heap() -> float:
+    """Bytes of the JVM's heap in use, garbage that was not collected yet among them."""
+    beans = streams.session()._jvm.java.lang.management.ManagementFactory  # type: ignore[union-attr]
+    return float(beans.getMemoryMXBean().getHeapMemoryUsage().getUsed())
 
 
 def _count(place: Path) -> int:
@@ -74,15 +85,22 @@ def _count(place: Path) -> int:
 
 
 def grown(looks: list[Look]) -> dict[str, tuple[float, float]]:
-    """What grew from the second third of the looks to the last: both medians."""
+    """What grew from the second third of the looks to the last, and from what to what."""
+    return {
+        name: (before, after)
+        for name, (before, after) in thirds(looks).items()
+        if after > max(before * 1.1, before + SLACK[name])
+    }
+
+
+def thirds(looks: list[Look]) -> dict[str, tuple[float, float]]:
+    """Each number in the second third of the looks and in the last: the median, of the heap the least."""
     third = len(looks) // 3
     found = {}
-    for name, slack in SLACK.items():
-        before, after = (
-            statistics.median(getattr(one, name) for one in part) for part in (looks[third : 2 * third], looks[-third:])
-        )
-        if after > max(before * 1.1, before + slack):
-            found[name] = (before, after)
+    for name in SLACK:
+        typical = min if name == "heap_bytes" else statistics.median
+        before, after = ([getattr(one, name) for one in part] for part in (looks[third : 2 * third], looks[-third:]))
+        found[name] = (typical(before), typical(after))
     return found
 
 
@@ -112,14 +130,22 @@ def _evicting() -> DataFrame:
 QUERIES: dict[str, Callable[[], DataFrame]] = {"exact": _exact, "evicting": _evicting}
 
 
+def _session() -> SparkSession:
+    """The session of all benchmarks, made with a small heap that is resident from the start."""
+    import penstock as ps
+
+    java = f"-Xms{HEAP} -XX:+AlwaysPreTouch"
+    ps.session("penstock-soak", cores=streams.CORES, spark_driver_memory=HEAP, spark_driver_extraJavaOptions=java)
+    return streams.session()
+
+
 def run(query: str, seconds: float, say: Callable[[str], None]) -> list[Look]:
     """The query for so long; what was seen every two seconds."""
     with streams.scratch() as place:
         temporary = place / "tmp"
         temporary.mkdir()
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
-        streams.HEAP = "1g"
-        streams.session().conf.set("spark.sql.streaming.minBatchesToRetain", "5")
+        _session().conf.set("spark.sql.streaming.minBatchesToRetain", "5")
         results = QUERIES[query]()
         writer = results.writeStream.format("noop").option("checkpointLocation", str(place / "checkpoint"))
         running = writer.trigger(processingTime="1 second").start()
@@ -171,12 +197,10 @@ def main(
     results.mkdir(parents=True, exist_ok=True)
     (results / f"soak-{query}.json").write_text(json.dumps([asdict(one) for one in looks]))
     plot(looks, results / f"soak-{query}.png")
-    found, third = grown(looks), len(looks) // 3
+    found = grown(looks)
     table = Table("", "second third", "last third", "", title=f"soak of {minutes:g} minutes, {RATE:,} rows/s a side")
-    for name in SLACK:
-        parts = (looks[third : 2 * third], looks[-third:])
-        medians = [statistics.median(getattr(one, name) for one in part) for part in parts]
-        table.add_row(name, *(f"{number:,.0f}" for number in medians), "GROWS" if name in found else "flat")
+    for name, both in thirds(looks).items():
+        table.add_row(name, *(f"{number:,.0f}" for number in both), "GROWS" if name in found else "flat")
     Console(width=120).print(table)
     raise typer.Exit(1 if found else 0)
 

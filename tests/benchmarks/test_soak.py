@@ -10,7 +10,7 @@ import pytest
 from benchmarks.machine import ROOT
 from benchmarks.soak import SLACK, Look, grown
 
-FLAT = Look(1e9, 1e9, 400, 300, 100, 50, 1000)
+FLAT = Look(1e9, 3e8, 1e9, 400, 300, 100, 50, 1000)
 
 
 def test_what_stays_is_flat():
