@@ -11,6 +11,7 @@ asked and f the true number (4.1). Here φ is uniform over the places asked.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,8 +80,10 @@ class EqualWidth:
     def __init__(self, low: float, high: float, buckets: int) -> None:
         if buckets < 1:
             raise BadOption(f"A histogram with {buckets} buckets is none.", do="Give at least 1.")
-        self.low = low
-        self.width = (high - low) / buckets if high > low else 1.0
+        # Ends that lie further apart than the largest number are halved first.
+        self._scale = 1.0 if math.isfinite(high - low) else 0.5
+        self.low = low * self._scale
+        self.width = (high * self._scale - self.low) / buckets or 1.0
         self.buckets = buckets
         # What begins in a bucket raises all later ones by the same: two small arrays instead of every bucket touched.
         self._partial = np.zeros(buckets + 1)
@@ -88,7 +91,7 @@ class EqualWidth:
 
     def add(self, lo: F64, hi: F64, sign: float = 1.0) -> None:
         """Intervals that came; or, with sign -1, that went."""
-        first, last = (np.clip((ends - self.low) / self.width, 0, self.buckets) for ends in (lo, hi))
+        first, last = self._places(lo), self._places(hi)
         begin, end = (np.minimum(at.astype(np.int64), self.buckets - 1) for at in (first, last))
         # From the beginning on everything is covered; then what lies before it in its bucket, and after the end, is
         # not.
@@ -100,8 +103,12 @@ class EqualWidth:
     def __call__(self, points: F64) -> F64:
         """About how many intervals contain each point."""
         heights = np.maximum(np.cumsum(self._whole)[: self.buckets] + self._partial[: self.buckets], 0.0)
-        at = np.clip((points - self.low) / self.width, 0, self.buckets - 1).astype(np.int64)
-        return heights[at]
+        return heights[np.minimum(self._places(points), self.buckets - 1).astype(np.int64)]
+
+    def _places(self, ends: F64) -> F64:
+        """Where they lie, in buckets from the lowest end."""
+        with np.errstate(over="ignore"):
+            return np.clip((ends * self._scale - self.low) / self.width, 0, self.buckets)
 
 
 def optimal(lo: F64, hi: F64, buckets: int, low: float, high: float, places: int = 1_000) -> Steps:

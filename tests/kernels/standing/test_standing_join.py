@@ -207,6 +207,20 @@ def test_infinite_values_have_no_difference():
     assert subject.results()["set_aside"].num_rows == 2
 
 
+@pytest.mark.parametrize("shape", [SELECT, BAND], ids=["select", "band"])
+@pytest.mark.filterwarnings("error")
+def test_ranges_between_the_largest_numbers_are_routed_like_any_other(shape):
+    rng, most = np.random.default_rng(9), np.finfo(float).max
+    wide = [[-most, most] * (len(shape.bounds) // 2), [-most, 5.0] * (len(shape.bounds) // 2)]
+    right = DEMAND if shape.own else DEMAND_RENAMED
+    given = batches(rng, right, 2, 20)
+    got, want = (
+        host(Queries(np.arange(2), np.array(wide)), shape, right, strategy=one).run(given)["results"]
+        for one in ("dynamic", "naive")
+    )
+    assert_same_rows(got, want)
+
+
 def test_what_does_not_fit_stops_with_the_size_it_needs():
     rng = np.random.default_rng(7)
     subject = host(queries(rng, 100), budget=2 << 20, keep=1_000_000)

@@ -112,7 +112,8 @@ def _ordered(region: I64, starts: I64, ranges: F64, stabs: F64) -> tuple[I64, I6
     """
     grouped = region < len(stabs)
     stab = np.append(stabs, 0.0)[region]
-    reach = np.where(grouped, np.maximum(stab - ranges[:, 2], ranges[:, 3] - stab), -ranges[:, 0])
+    with np.errstate(over="ignore"):
+        reach = np.where(grouped, np.maximum(stab - ranges[:, 2], ranges[:, 3] - stab), -ranges[:, 0])
     by_reach = _by(region, -reach)
     rank = np.empty(len(region), np.int64)
     rank[by_reach] = np.arange(len(region)) - starts[region[by_reach]]
