@@ -129,3 +129,16 @@ def test_the_first_step_uses_the_version_it_is_told(tmp_path):
     found, numbers = step(host, 1, 9)
     assert (found, numbers["rows_parked"]) == ([(1, 1)], 1)
     assert step(host)[0] == [(9, 2)]
+
+
+def test_rows_wait_on_when_patience_is_shortened(tmp_path):
+    shelf = Shelf(tmp_path)
+    shelf.put([1])
+    host = hosted(shelf, patience=5, how="left")
+    step(host, 2)
+    shelf.put([1, 3])
+    step(host, 1)
+    host.make = hosted(shelf, patience=3, how="left").make
+    step(host, 7)  # a new version, and as much patience left for those that waited as for those that come
+    found = [row for _ in range(5) for row in step(host, 1)[0]]
+    assert sorted(row for row in found if row[0] != 1) == [(2, None), (7, None)]

@@ -172,7 +172,8 @@ class FollowingJoin(MeshJoin):
         yield from joining
         if self._lot.batches and self._lot.nbytes:
             rows = pa.concat_batches(self._lot.batches)
-            self._groups.append(Group(f"w{self._steps:08d}-{patience}", rows, patience))
+            # By its place: where patience was shortened since, two groups of a step may have as much of it left.
+            self._groups.append(Group(f"w{self._steps:08d}-{len(self._groups)}", rows, patience))
         self._lot = _Lot(0.0)
 
     def _unmatched(self, rows: pa.RecordBatch, which: Mask) -> Iterator[Emission]:
