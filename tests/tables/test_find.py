@@ -53,6 +53,14 @@ def test_a_file_that_is_not_parquet_is_named(tmp_path: Path, content: bytes) -> 
         table(tmp_path, key="id")
 
 
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    write(numbers(10), tmp_path / "t")
+    os.mkfifo(tmp_path / "t" / "zzz.parquet")
+    for place in (tmp_path / "t", tmp_path / "t" / "zzz.parquet"):
+        with pytest.raises(UnreadableTable, match=r"zzz\.parquet is no plain file"):
+            table(place, key="id")
+
+
 def test_a_damaged_footer_is_named(tmp_path: Path) -> None:
     write(numbers(10), tmp_path)
     file = tmp_path / "part-0.parquet"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import UnreadableTable, UnsupportedType
 from penstock.tables import keys, table
+from penstock.tables.numbers import numbers as as_numbers
 from penstock.tables.parquet import ParquetTable
 from tests.tables.samples import all_rows, comparable, key_of, numbers, plain, random_tables, write
 
@@ -167,6 +168,30 @@ def test_columns_in_another_order_are_the_same_columns(tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": [1], "a": [2]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"a": [3], "k": [4]}), tmp_path / "2.parquet")
     assert all_rows(table(tmp_path, key="k")) == [{"k": 1, "a": 2}, {"k": 4, "a": 3}]
+
+
+@pytest.mark.parametrize(
+    ("stored", "values"),
+    [
+        (pa.timestamp("ns"), [-1_500, -2_500, 1_500]),
+        (pa.timestamp("ns", "UTC"), [-(1 << 63), (1 << 63) - 1]),
+        (pa.timestamp("us", "UTC"), [-(1 << 60), 1 << 60]),
+        (pa.timestamp("ms"), [-(10**15), -1, 10**15]),
+        (pa.date32(), [-10_000_000, -1, 10_000_000]),
+        (pa.uint32(), [5, (1 << 32) - 1]),
+    ],
+    ids=str,
+)
+def test_no_page_is_known_by_other_values_than_it_gives(tmp_path: Path, stored: pa.DataType, values: list[int]) -> None:
+    """Before 1970 and beyond the year 9999, too."""
+    word = pa.int32() if pa.types.is_date(stored) else pa.int64()
+    pq.write_table(pa.table({"k": pa.array(values, word).cast(stored)}), tmp_path / "a.parquet", row_group_size=1)
+    found = table(tmp_path, key="k")
+    reader = found.open()
+    for page in found.pages:
+        (told,), _ = as_numbers(reader.keys(page).column(0))
+        assert page.spans == ((told, told),)
+    reader.close()
 
 
 def test_planning_reads_footers_and_little_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Kinds of columns (`keys.key_kind`) that can be compared by order.
 ORDERED = ("integer", "float", "date", "timestamp", "timestamp_ntz")
+_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+_FURTHEST = (1 << 63) - 1
 
 
 def numbers(column: pa.Array) -> tuple[Numbers, Mask]:
@@ -50,16 +52,18 @@ def exact(type_: pa.DataType) -> bool:
     return key_kind(type_) in ORDERED and not pt.is_floating(type_)
 
 
-def number_of(value: Any, type_: pa.DataType) -> int | None:
-    """One value of a file's statistics, if it can be told as a whole number.
+def ends(said: Any, type_: pa.DataType) -> tuple[int, int] | None:
+    """The smallest and the largest value of a column as a file's statistics have them, told as `numbers` tells values.
 
-    >>> import datetime
-    >>> number_of(datetime.date(1970, 1, 3), pa.date32()), number_of("x", pa.string())
-    (2, None)
+    From what is stored: Python's own dates and times do not reach as far, and round what was before 1970 otherwise.
     """
-    if not exact(type_) or (pt.is_timestamp(type_) and not isinstance(value, datetime)):
+    if said is None or not exact(type_) or not said.has_min_max:
         return None
-    try:
-        return int(numbers(pa.array([value], type_))[0][0])
-    except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        return None
+    low, high = (said.min, said.max) if pt.is_integer(type_) else (said.min_raw, said.max_raw)
+    if pt.is_timestamp(type_):
+        unit = _UNITS.get(json.loads(said.logical_type.to_json()).get("timeUnit"))
+        if unit is None or (unit == "ms" and max(-low, high) * 1000 > _FURTHEST):
+            return None
+        told = pa.array([low, high], pa.timestamp(unit)).cast(pa.timestamp("us"), safe=False)
+        low, high = told.cast(pa.int64()).to_pylist()
+    return int(low), int(high)

@@ -15,7 +15,7 @@ from penstock.errors import UnreadableTable, UnsupportedType
 from penstock.tables import bloom, files, keys, parquet_memory
 from penstock.tables.arrow_types import spark_type
 from penstock.tables.base import Page, Table
-from penstock.tables.numbers import exact, number_of
+from penstock.tables.numbers import ends
 
 if TYPE_CHECKING:
     from penstock.tables.parquet_reader import ParquetReader
@@ -167,16 +167,9 @@ def _as_spark(columns: pa.Schema) -> pa.Schema:
 
 def _spans(group: pq.RowGroupMetaData, fields: pa.Schema, key: tuple[str, ...]) -> tuple[tuple[int, int] | None, ...]:
     """What the file says of the values of key columns."""
-    spans: list[tuple[int, int] | None] = []
-    for name in key:
-        chunk = column_chunk(group, name)
-        said = chunk.statistics if chunk is not None and exact(fields.field(name).type) else None
-        if said is None or not said.has_min_max:
-            spans.append(None)
-            continue
-        low, high = (number_of(value, fields.field(name).type) for value in (said.min, said.max))
-        spans.append(None if low is None or high is None else (low, high))
-    return tuple(spans) if any(spans) else ()
+    chunks = [(column_chunk(group, name), fields.field(name).type) for name in key]
+    spans = tuple(None if chunk is None else ends(chunk.statistics, type_) for chunk, type_ in chunks)
+    return spans if any(spans) else ()
 
 
 def _bloom(group: pq.RowGroupMetaData, fields: pa.Schema, key: tuple[str, ...]) -> int:
@@ -200,8 +193,8 @@ def unreadable(file: Path, error: Exception) -> UnreadableTable:
 
 
 def _parquet_files(root: Path) -> list[Path]:
-    if root.is_file():
-        return [root]
+    if not root.is_dir():
+        return [_plain_file(root)]
     found = []
     for entry in sorted(root.iterdir()):
         if entry.name.startswith(("_", ".")):
@@ -214,8 +207,19 @@ def _parquet_files(root: Path) -> list[Path]:
                 else "Only files directly in the directory are read, and leaving some out would lose rows.",
                 do="Write the table into one directory without partitions, or name the directory that has the files.",
             )
-        found.append(entry)
+        found.append(_plain_file(entry))
     return found
+
+
+def _plain_file(path: Path) -> Path:
+    # To open a pipe would be to wait for somebody who writes to it.
+    if path.exists() and not path.is_file():
+        raise UnreadableTable(
+            f"{path} is no plain file.",
+            why="A pipe, a socket or a device cannot be read as Parquet.",
+            do="Move it away, or write the rows into a Parquet file first.",
+        )
+    return path
 
 
 def _schema(metadata: pq.FileMetaData, file: Path) -> pa.Schema:
