@@ -113,6 +113,13 @@ def test_a_column_that_both_have_is_refused_with_a_way_to_rename_it(products, na
     assert f"withColumnRenamed('{name}', 'stream_{name}')" in str(caught.value)
 
 
+def test_columns_of_the_table_that_spark_takes_for_one_are_refused(tmp_path):
+    pq.write_table(pa.table({"product_id": [1], "v": [1], "V": [2]}), tmp_path / "a.parquet")
+    with pytest.raises(PlanError, match="has both 'v' and 'V'"):
+        plan(tmp_path)
+    assert plan(tmp_path, how="anti").channels["results"] == STREAM
+
+
 def test_the_key_itself_may_have_the_same_name_on_both_sides(products):
     assert plan(products).channels["results"].names == ["order_id", "product_id", "day", "note", "since", "price"]
 
@@ -202,6 +209,21 @@ def test_options_of_the_wrong_type_are_told_as_such(products, option, match):
         plan_join_table(
             STREAM, ps.table(products, key="product_id"), **{"on": "product_id", "memory": "64MB", "slots": 2} | option
         )
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: ps.as_of(None, time="day", since="since", until="since"), "on=None names no columns"),
+        (lambda: ps.as_of("product_id", time=5, since="since", until="since"), "5 is no column"),
+        (lambda: ps.band(None, below=1, above=1), "None is no column"),
+        (lambda: ps.where(len, on=["day", 3]), "names no columns"),
+        (lambda: ps.where(len, on=[]), "names no columns"),
+    ],
+)
+def test_conditions_are_of_columns_by_name(make, match):
+    with pytest.raises(BadOption, match=match):
+        make()
 
 
 def test_a_predicate_that_takes_too_much_memory_may_be_asked_about_fewer_pairs(products):

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from penstock.errors import BadOption
 from penstock.kernels.mesh.as_of import AsOf
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.ordered import MOST_CANDIDATES, Band, Distance, Range, Where
@@ -22,7 +23,7 @@ def as_of(on: str | Sequence[str], *, time: str, since: str, until: str) -> AsOf
     >>> as_of("customer", time="ordered_at", since="valid_from", until="valid_to").describe(("customer",))
     'customer = customer and valid_from <= ordered_at < valid_to'
     """
-    return AsOf(Equal((on,) if isinstance(on, str) else tuple(on)), time, since, until)
+    return AsOf(Equal(_columns(on)), _column(time), _column(since), _column(until))
 
 
 def band(column: str, *, below: Distance, above: Distance) -> Band:
@@ -33,7 +34,7 @@ def band(column: str, *, below: Distance, above: Distance) -> Band:
     >>> band("price", below=0.5, above=0.5).describe(("limit",))
     'limit between price - 0.5 and price + 0.5'
     """
-    return Band(column, below, above)
+    return Band(_column(column), below, above)
 
 
 def range(column: str) -> Range:  # noqa: A001
@@ -42,7 +43,7 @@ def range(column: str) -> Range:  # noqa: A001
     >>> range("ip").describe(("first", "last"))
     'ip between first and last'
     """
-    return Range(column)
+    return Range(_column(column))
 
 
 def similar(column: str, *, at_least: float, candidates: int | None = None) -> Similar:
@@ -54,7 +55,7 @@ def similar(column: str, *, at_least: float, candidates: int | None = None) -> S
     >>> similar("name", at_least=0.6, candidates=1000).describe(("name",))
     'name alike name, at least 0.6'
     """
-    return Similar(column, at_least, candidates)
+    return Similar(_column(column), at_least, candidates)
 
 
 def where(
@@ -74,4 +75,17 @@ def where(
     >>> where(lambda ours, theirs: ours["a"] == theirs["b"], on="a").on
     ('a',)
     """
-    return Where(predicate, (on,) if isinstance(on, str) else tuple(on), candidates, on_error)
+    return Where(predicate, _columns(on), candidates, on_error)
+
+
+def _column(name: str) -> str:
+    if not isinstance(name, str):
+        raise BadOption(f"{name!r} is no column.", do="Name one column by a text, as the stream or the table has it.")
+    return name
+
+
+def _columns(on: str | Sequence[str]) -> tuple[str, ...]:
+    names = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, list | tuple) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise BadOption(f"on={on!r} names no columns.", do="Name one column of the stream, or a list of them.")
+    return names

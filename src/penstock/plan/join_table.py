@@ -284,14 +284,25 @@ def _option_faults(
 
 def _clashes(stream: pa.Schema, table: Table, condition: Condition) -> list[PenstockError]:
     # As Spark has it: names that differ in case alone are the same.
-    theirs = {name.lower(): name for name in carried(table, condition)}
+    names = carried(table, condition)
+    theirs = {name.lower(): name for name in names}
+    alike = [name for name in names if theirs[name.lower()] != name]
     both = [name for name in stream.names if name.lower() in theirs]
+    faults: list[PenstockError] = [
+        PlanError(
+            f"{table.path} has both {name!r} and {theirs[name.lower()]!r}.",
+            why="Names that differ in case alone are one name to Spark, which could not read the results.",
+            do="Write the table with another name for one of them.",
+        )
+        for name in alike
+    ]
     if not both:
-        return []
+        return faults
     return [
+        *faults,
         PlanError(
             f"The stream and {table.path} both have {', '.join(repr(theirs[name.lower()]) for name in both)}.",
             why="The result would have two columns of one name.",
             do=f"Rename it in the stream first, for example with withColumnRenamed({both[0]!r}, 'stream_{both[0]}').",
-        )
+        ),
     ]

@@ -10,7 +10,7 @@ from penstock.errors import MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, Batch, Portion
 from penstock.kernels.mesh.budget import LEAST_WINDOW, least_budget
 from penstock.kernels.mesh.meshjoin import STEPS_PER_CYCLE, MeshJoin
-from penstock.plan.conditions import band
+from penstock.plan.conditions import as_of, band
 from penstock.plan.conditions import range as value_range
 from penstock.plan.join_table import JoinTablePlan
 from penstock.tables import prepare, table
@@ -316,3 +316,25 @@ def test_a_band_ends_where_the_numbers_do(tmp_path, below, above):
     found = host.run([numbered(values)])[RESULTS]
     want = [(ours, theirs) for ours in values for theirs in values if ours - below <= theirs <= ours + above]
     assert sorted(zip(found["k"].to_pylist(), found["low"].to_pylist(), strict=True)) == want
+
+
+def test_a_band_may_be_wider_than_all_numbers(tmp_path):
+    ends = [-(1 << 63), -1, 0, (1 << 63) - 1]
+    over = stored(tmp_path / "t", pa.table({"k": ends}))
+    stream = pa.table({"s": pa.array(ends)})
+    budget = least_budget(over.pages) + (1 << 20)
+    for reach in (1 << 63, (1 << 64) - 1, 1 << 70):
+        condition = band("s", below=reach, above=reach)
+        host = Host(lambda on=condition: MeshJoin(stream.schema, over, on=on, budget=budget))
+        expected = [(s, k) for s in ends for k in ends if s - reach <= k <= s + reach]
+        assert_same_rows(
+            host.run([stream])[RESULTS], pa.table({"s": [p[0] for p in expected], "k": [p[1] for p in expected]})
+        )
+
+
+def test_validity_may_be_of_a_wider_type_than_the_time_of_the_stream(tmp_path):
+    over = stored(tmp_path / "t", pa.table({"k": [1, 1], "since": [0, 7], "until": [7, (1 << 63) - 1]}))
+    stream = pa.table({"s": pa.array([1, 1]), "at": pa.array([5, 9], pa.int32())})
+    condition = as_of("s", time="at", since="since", until="until")
+    host = Host(lambda: MeshJoin(stream.schema, over, on=condition, budget=least_budget(over.pages) + (1 << 20)))
+    assert sorted(row["since"] for row in host.run([stream])[RESULTS].to_pylist()) == [0, 7]

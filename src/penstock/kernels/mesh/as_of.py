@@ -82,8 +82,8 @@ class AsOf(Condition):
         names = rows.schema.names[:count], partners.schema.names[:count]
         same = self.keys.holds(rows.select(names[0]), partners.select(names[1]))
         time, since, until = rows.column(count), partners.column(count), partners.column(count + 1)
-        begun = pc.less_equal(since.cast(time.type), time).fill_null(True)
-        going = pc.greater(until.cast(time.type), time).fill_null(True)
+        begun = pc.less_equal(since, time).fill_null(True)
+        going = pc.greater(until, time).fill_null(True)
         mask: Mask = same & pc.and_(begun, going).to_numpy(zero_copy_only=False)
         return mask
 

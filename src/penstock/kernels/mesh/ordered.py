@@ -319,8 +319,12 @@ def _shifted(values: Numbers, by: int | float) -> Numbers:
     if values.dtype == np.float64:
         with np.errstate(over="ignore"):
             return values + by
-    step = int(np.clip(int(by), _LEAST + 1, _MOST))
-    return (np.minimum(values, _MOST - step) if step > 0 else np.maximum(values, _LEAST - step)) + step
+    left = min(max(int(by), 2 * _LEAST), 2 * _MOST + 1)
+    while left:  # from one end of all numbers to the other is further than any of them
+        step = min(max(left, -_MOST), _MOST)
+        values = (np.minimum(values, _MOST - step) if step > 0 else np.maximum(values, _LEAST - step)) + step
+        left -= step
+    return values
 
 
 def _distance(value: Distance) -> int | float:
