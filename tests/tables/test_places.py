@@ -30,7 +30,7 @@ def test_where_a_path_leads(given, meant):
     assert place_of(given, "results") == meant
 
 
-@pytest.mark.parametrize("none", ["", "a\0b"])
+@pytest.mark.parametrize("none", ["", "a\0b", 5, None, b"/srv", "a" * 300, "~nobody-of-that-name/out"])
 def test_no_path(none):
     with pytest.raises(BadOption, match="is no path"):
         place_of(none, "results")

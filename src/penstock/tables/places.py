@@ -15,7 +15,10 @@ def place_of(path: str | os.PathLike[str], what: str) -> Path:
     >>> place_of("file:///srv/out", "results").as_posix(), place_of("~", "results") == Path.home()
     ('/srv/out', True)
     """
-    text = os.fspath(path)
+    given: object = path  # whatever somebody gave
+    text = os.fspath(given) if isinstance(given, str | os.PathLike) else ""
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise BadOption(f"{what}: {path!r} is no path.", do="Give the path of a directory.")
     if text.startswith("file:/"):
         text = "/" + text.removeprefix("file:").lstrip("/")
     if re.match(r"[A-Za-z][\w+.-]+:/", text) or text.startswith("file:"):
@@ -24,6 +27,12 @@ def place_of(path: str | os.PathLike[str], what: str) -> Path:
             why="Penstock reads and writes files itself, on a file system that all workers see.",
             do="Give a path on a local or mounted file system.",
         )
-    if not text or "\0" in text:
-        raise BadOption(f"{what}: {text!r} is no path.", do="Give the path of a directory.")
-    return Path(text).expanduser().absolute()
+    try:
+        place = Path(text).expanduser().absolute()
+        place.exists()  # also says whether a file system takes the name
+    except PermissionError:
+        pass  # of which those tell who need it
+    except (OSError, RuntimeError) as fault:
+        why = (fault.strerror if isinstance(fault, OSError) else str(fault)) or ""
+        raise BadOption(f"{what}: {text[:80]!r} is no path here: {why}.", do="Give the path of a directory.") from fault
+    return place
