@@ -104,6 +104,13 @@ def test_every_fault_is_told_at_once_with_its_line(folder: Path) -> None:
         ("[streams.o]\npath = 'orders/'\n[queries.q]\nsink = 'console'\n", 3, "neither sql nor operator"),
         ("[streams.'a b']\npath = 'orders/'\n", 1, "is no name"),
         ("streams = 3\n", 1, "is no table"),
+        ("[streams.o]\nformat = 'rate'\n[tables.O]\npath = 'products.csv'\nkey = 'product_id'\n", 3, "two called 'O'"),
+        (
+            "[streams.o]\nformat = 'rate'\n[queries.q]\nsql = 'SELECT value FROM o'\nsink = { path = 'x' }\n"
+            "[queries.r]\nsql = 'SELECT value FROM o'\nsink = { path = './x/' }\n",
+            8,
+            "that of q",
+        ),
         ("cores = true\n[streams.o]\npath = 'orders/'\n", 1, "no number of cores"),
     ],
 )
@@ -111,6 +118,13 @@ def test_a_fault_is_told_where_it_is(folder: Path, text: str, line: int, words: 
     with pytest.raises(BadPipeline, match=f"pipeline.toml:{line}: ") as told:
         read_pipeline(write(folder, text))[1].check()
     assert words in str(told.value)
+
+
+@pytest.mark.parametrize("text", [f"a = {'[' * 2000}{']' * 2000}", f"[{'.'.join('a' * 900)}]", "[a" + ".a" * 25 + "]"])
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pipeline.toml").write_text(text)
+    with pytest.raises(BadPipeline, match="nested too deeply"):
+        read_pipeline(tmp_path / "pipeline.toml")
 
 
 @pytest.mark.parametrize("key", ["[[]]", "[1]", "1"])

@@ -47,7 +47,7 @@ def check(path: Path) -> None:
     console.print(grid)
     shared = _shared(made)
     if shared:
-        console.print(f"{len(made)} queries run as {shared} flows.", style="dim")
+        console.print(f"{len(made)} queries run as {shared} flow{'s' * (shared > 1)}.", style="dim")
 
 
 def _shared(made: dict[str, Made]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,6 +17,8 @@ from penstock.errors import BadPipeline, PenstockError
 #: Names and positions that lead to a value: ("queries", "enriched", "on").
 Path = tuple[str | int, ...]
 T = TypeVar("T")
+#: Values lie at most so many tables and lists inside each other; options need five.
+DEEPEST = 20
 
 
 def lines_of(text: str) -> dict[Path, int]:
@@ -37,6 +39,10 @@ def lines_of(text: str) -> dict[Path, int]:
             found.setdefault(path, begin + 1)
         begin = end
     return found
+
+
+def _values(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _paths(value: Any, here: Path) -> Iterator[Path]:
@@ -95,14 +101,26 @@ class Faults:
 def parse(text: str, name: str) -> dict[str, Any]:
     """A TOML file as it is read, or the place where it cannot be."""
     try:
-        return tomllib.loads(text)
+        said = tomllib.loads(text)
+    except RecursionError:
+        raise _too_deep(name) from None
     except tomllib.TOMLDecodeError as error:
-        said = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL)
-        line = said[2] if said and said[2] else str(max(1, len(text.splitlines())))
+        told = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL)
+        line = told[2] if told and told[2] else str(max(1, len(text.splitlines())))
         raise BadPipeline(
-            f"{name}:{line}: this is no TOML: {said[1] if said else error}.",
+            f"{name}:{line}: this is no TOML: {told[1] if told else error}.",
             do="Texts are written in quotes, paths too; a longer text in three of them.",
         ) from None
+    inside: list[Any] = [said]
+    for _ in range(DEEPEST):
+        inside = [each for one in inside for each in _values(one)]
+    if inside:
+        raise _too_deep(name)
+    return said
+
+
+def _too_deep(name: str) -> BadPipeline:
+    return BadPipeline(f"{name} is nested too deeply.", why=f"At most {DEEPEST} levels are read.")
 
 
 def _inset(error: PenstockError) -> str:

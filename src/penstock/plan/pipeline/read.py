@@ -78,10 +78,13 @@ class _Reader:
             cores = 1
         streams = self._each("streams", said, self._stream)
         tables = self._each("tables", said, self._table)
-        for name in streams.keys() & tables.keys():
-            self.faults.add(
-                ("tables", name), BadOption(f"{name!r} is a stream and a table.", do="Give one of them another name.")
-            )
+        # As texts of queries have them, names do not differ by their capitals alone.
+        named: set[str] = set()
+        for section, name in [("streams", name) for name in streams] + [("tables", name) for name in tables]:
+            if name.lower() in named:
+                fault = BadOption(f"There are two called {name!r}.", do="Give one of them another name.")
+                self.faults.add((section, name), fault)
+            named.add(name.lower())
         if not streams and not tables and not self.faults.found:
             self.faults.add((), BadOption("There is no stream.", do='Add one: [streams.orders] path = "orders/".'))
         queries = {
@@ -89,8 +92,19 @@ class _Reader:
             for name, spec in self._tables_of("queries", said).items()
             if (query := self._query(name, spec)) is not None
         }
+        self._own_sinks(queries)
         pipeline = Pipeline(self.path, folder, self._trigger(said), cores, streams, tables, queries, self.faults.text)
         return pipeline, self.faults
+
+    def _own_sinks(self, queries: Mapping[str, Query]) -> None:
+        """A folder of Parquet belongs to one query: its ledger tells that query's batches apart, and no others."""
+        owners: dict[Path, str] = {}
+        for name, query in queries.items():
+            if query.sink.format == "parquet" and query.sink.path is not None:
+                owner = owners.setdefault(query.sink.path.resolve(), name)
+                if owner != name:
+                    fault = BadOption(f"The sink of {name} is that of {owner}.", do="Give each a folder of its own.")
+                    self.faults.add(("queries", name, "sink"), fault)
 
     def _trigger(self, said: dict[str, Any]) -> str | None:
         given = said.get("trigger", "1 second")
