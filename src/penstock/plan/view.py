@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.errors import BadOption, UnknownColumn, UnknownTable, UnsupportedType
 from penstock.plan.units import format_duration, parse_duration
+from penstock.plan.views.expressions import Call, columns_of, walk
 from penstock.plan.views.kinds import kind_of
 from penstock.plan.views.query import Query, analyse
 
@@ -141,15 +142,28 @@ class ViewPlan:
         """The tables that change, in order."""
         return tuple(name for name, spec in self.tables.items() if spec.changes)
 
-    def identity(self) -> dict[str, str]:
-        """What may not change between two runs on the same directory."""
+    def identity(self, zone: str = "UTC") -> dict[str, str]:
+        """What may not change between two runs on the same directory; `zone` is where days begin and end."""
         shown = {
             name: ", ".join(f"{f.name} {f.type}" for f in spec.schema)
             + (f"; key {', '.join(spec.key)}" * bool(spec.key))
             for name, spec in self.tables.items()
         }
         # As it was understood: spaces and letter case of the text may differ.
-        return {"query": repr(self.query), **{f"table {name}": columns for name, columns in shown.items()}}
+        said = {"query": repr(self.query), **{f"table {name}": columns for name, columns in shown.items()}}
+        return said | {"time zone": zone} if self._asks_for_days() else said
+
+    def _asks_for_days(self) -> bool:
+        """Whether anything is computed from moments, whose day and hour depend on where one is."""
+        query = self.query
+        written = (*query.filters, *query.keys, *(a.argument for a in query.aggregates if a.argument is not None))
+        calls = [part for one in written for part in walk(one) if isinstance(part, Call)]
+        types = [
+            self.tables[query.sources[column.source].table].schema.field(column.name).type
+            for call in calls
+            for column in columns_of(call)
+        ]
+        return any(pa.types.is_timestamp(type_) and type_.tz is not None for type_ in types)
 
     def explain(self) -> str:
         """What will be kept, and how, for people."""

@@ -1,6 +1,7 @@
 """What changes come to, against applying them one by one."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +53,12 @@ def test_a_bag_is_as_if_changes_came_one_by_one(table, log):
 @given(st.dictionaries(st.integers(0, 2), st.sampled_from("ab")), changes)
 def test_a_keyed_table_is_as_if_changes_came_one_by_one(table, log):
     have, aside = dict(table), []
-    for name, (k, x) in log:
+    read = [*log]
+    for at, ((name, (k, _)), (then, (other, _))) in enumerate(pairwise(log)):
+        if (name, then) == ("update_preimage", "update_postimage") and (k != other or k is None):
+            # An update that changes the key.
+            read[at : at + 2] = [("DELETE", log[at][1]), ("insert", log[at + 1][1])]
+    for name, (k, x) in read:
         if name == "update_preimage" and k is not None:
             continue
         there = k in have
@@ -86,6 +92,9 @@ def test_reasons():
     log = [("insert", (1, "a")), ("delete", (2, "a")), ("delete", (None, "a"))]
     found = net.net_keyed(arrow([row for _, row in log]), codes(log), ["k"], lambda asked: arrow([(1, "z")]))
     assert found.aside[net.REASON].to_pylist() == ["the key is there already", "no such row", "the key is NULL"]
+    table = pa.table({"reason": ["mine"]})
+    found = net.net_bag(table, np.array([1]), lambda asked: np.zeros(1, np.int64))
+    assert found.aside.column_names == ["reason", "_reason"]
 
 
 def test_a_key_that_the_table_holds_twice_leaves_as_a_whole():

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import NotMaintainable, PlanError, UnknownColumn, UnknownTable
+from penstock.plan.view import TableSpec, ViewPlan
 from penstock.plan.views.expressions import Aggregate, Call, Column, Key, Literal, Total
 from penstock.plan.views.query import Source, analyse
 
@@ -189,3 +190,16 @@ def test_not_like_is_not_like():
 def test_no_part_of_an_expression_is_passed_over(item):
     with pytest.raises(NotMaintainable, match="is not read here"):
         analyse(f"SELECT n_name FROM nation WHERE {item}", TABLES)
+
+
+def test_where_days_begin_is_part_of_a_view_that_asks_for_days():
+    """Groups by day that were made in one time zone do not go on in another."""
+    spec = TableSpec(pa.schema([("moment", pa.timestamp("us", "UTC")), ("clock", pa.timestamp("us"))]))
+
+    def zones(sql):
+        plan = ViewPlan.checked(sql, {"t": spec}, answer_within="1 s", planner="naive", reads_every=None)
+        return [plan.identity(zone).get("time zone") for zone in ("UTC", "Asia/Tokyo")]
+
+    assert zones("SELECT CAST(moment AS DATE) AS day, COUNT(*) AS n FROM t GROUP BY 1") == ["UTC", "Asia/Tokyo"]
+    assert zones("SELECT COUNT(*) AS n FROM t WHERE moment < TIMESTAMP '2024-01-01'") == ["UTC", "Asia/Tokyo"]
+    assert zones("SELECT DAY(clock) AS day, MAX(moment) AS last FROM t GROUP BY 1") == [None, None]

@@ -1,9 +1,11 @@
 """Which rows a table holds, against counting them one by one."""
 
+import math
 import tempfile
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given, settings
@@ -60,3 +62,10 @@ def test_a_table_holds_what_entered_and_did_not_leave(base, entered, data, asked
                 got[row["k"], row["x"]] += row[SIGN]
             assert {row: n for row, n in got.items() if n} == {row: n for row, n in sums.items() if n}
         assert set(bag(first_rows(version, SCHEMA, 3))) <= set(bag(arrow(base)))
+
+
+def test_there_is_one_zero_and_one_nan(tmp_path):
+    odd = np.frombuffer(np.array([0x7FF8000000000001, 0x8000000000000000], np.uint64).tobytes(), np.float64)
+    pq.write_table(pa.table({"f": pa.array([*odd, 1.0])}), tmp_path / "base.parquet")
+    version = TableVersion((File.of(tmp_path / "base.parquet"),))
+    assert held_counts(version, pa.table({"f": [0.0, 1.0, math.nan, 2.0]})).tolist() == [1, 1, 1, 0]

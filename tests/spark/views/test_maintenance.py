@@ -1,12 +1,21 @@
 """After every refresh the view is the query over the tables as far as they were taken, bag for bag; DuckDB judges."""
 
+import math
 import random
+import time
 from contextlib import nullcontext
+from datetime import datetime, timedelta
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from penstock.plan.view import Changing, TableSpec, ViewPlan
 from penstock.spark.views import tidy
-from tests.spark.views.world import CHANGING, World, same
+from penstock.spark.views.logs import Log
+from penstock.spark.views.maintain import Maintainer
+from penstock.spark.views.store import Store
+from tests.spark.views.world import CHANGING, OPERATION, World, same
 
 pytestmark = pytest.mark.spark
 
@@ -89,6 +98,44 @@ def follow(spark, folder, sql, used, seed, rounds):
 def test_a_view_is_its_query(spark, tmp_path, kind):
     mended, _ = follow(spark, tmp_path, *QUICK[kind], seed=3, rounds=1)
     assert mended or kind.startswith("bag"), "no group ever lost its best: the harder half was not tested"
+
+
+def test_nothing_stays_of_values_that_are_gone(spark, tmp_path, monkeypatch):
+    """A group that had values, then only NULLs, then values again. And times are as written, wherever Python runs."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    at = datetime.fromisoformat("2024-03-10T02:30")  # an hour that New York never had
+    schema = pa.schema([("x", pa.int64()), ("f", pa.float64()), ("at", pa.timestamp("us"))])
+
+    def rows(*found):
+        return pa.table(
+            [pa.array(column, f.type) for column, f in zip(zip(*found, strict=True), schema, strict=True)],
+            schema=schema,
+        )
+
+    (tmp_path / "log").mkdir()
+    pq.write_table(rows((5, math.inf, at), (None, None, at), (1, 1.0, at + timedelta(minutes=30))), tmp_path / "t")
+    table = Changing(tmp_path / "t", tmp_path / "log")
+    sql = (
+        "SELECT MIN(x) AS lo, MAX(x) AS hi, SUM(f) AS s, COUNT(*) AS n FROM t "
+        "WHERE at < TIMESTAMP '2024-03-10 03:00:00' "
+        "AND at IN (TIMESTAMP '2024-03-10 02:30:00', NULL) AND NOT (NULL IS TRUE)"
+    )
+    plan = ViewPlan.checked(sql, {"t": TableSpec(schema)}, answer_within="1 min", planner="naive", reads_every=None)
+    view = Maintainer(
+        spark, plan, Store(tmp_path / "view"), {"t": table}, {"t": Log("t", table.changes, table, schema)}
+    )
+    view.open(view._store.open(plan.identity()), {"t": [tmp_path / "t"]})
+    shown = []
+    for name, kind, row in (("a", "delete", (5, math.inf, at)), ("b", "insert", (7, 2.0, at))):
+        log = rows(row).append_column(OPERATION, pa.array([kind]))
+        pq.write_table(log, tmp_path / "log" / name)
+        view.advance("t")
+        shown += view.answer(view.manifest).toArrow().to_pylist()
+    view._store.close()
+    monkeypatch.undo()
+    time.tzset()
+    assert shown == [{"lo": None, "hi": None, "s": None, "n": 1}, {"lo": 7, "hi": 7, "s": 2.0, "n": 2}]
 
 
 @pytest.mark.slow

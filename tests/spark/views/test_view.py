@@ -14,6 +14,7 @@ from penstock.errors import (
     BadOption,
     PenstockError,
     PlanError,
+    SessionNotReady,
     SourceLost,
     UnknownColumn,
     UnknownTable,
@@ -170,6 +171,13 @@ def test_bad_input_is_found_before_anything_runs(spark, tmp_path):
         view(tables={**two(world), "customers": ps.Changing(tmp_path / "customers", changes=stream)})
     with pytest.raises(BadOption, match="is a stream"):
         view(tables={**two(world), "customers": stream})
+    pq.write_table(pa.table({"t": pa.array([0], pa.timestamp("ns"))}), tmp_path / "ns.parquet")
+    with pytest.raises(UnreadableTable, match="t counts nanoseconds"):
+        view(sql="SELECT COUNT(*) AS n FROM a", tables={"a": tmp_path / "ns.parquet"})
+    wraps = spark.newSession()
+    wraps.conf.set("spark.sql.ansi.enabled", "false")
+    with pytest.raises(SessionNotReady, match="overflows"):
+        view(spark=wraps)
     assert not (tmp_path / "view").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()

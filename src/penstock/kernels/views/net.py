@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 I64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-#: The column of a change that says why it was set aside.
+#: The column of a change that says why it was set aside; with underscores before it, if the table has one.
 REASON = "reason"
 
 INSERT, DELETE, BEFORE, AFTER, UPDATE, UNKNOWN = range(6)
@@ -59,6 +59,19 @@ def operations(names: pa.ChunkedArray) -> I64:
     places = pc.index_in(pc.utf8_lower(names.cast(pa.string())), value_set=known)
     codes = np.append(np.fromiter(OPERATIONS.values(), np.int64), UNKNOWN)
     return codes[np.asarray(pc.fill_null(places, len(OPERATIONS)))]
+
+
+def one_form(rows: pa.Table) -> pa.Table:
+    """The same rows, with one zero and one NaN: SQL takes 0.0 and -0.0, and all that is no number, for equal.
+
+    >>> one_form(pa.table({"x": [-0.0, None, 1.5]}))["x"].to_pylist()
+    [0.0, None, 1.5]
+    """
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_floating(field.type):
+            nan = pc.if_else(pc.is_nan(rows[field.name]), pa.scalar(float("nan"), field.type), rows[field.name])
+            rows = rows.set_column(place, field, pc.add(nan, pa.scalar(0.0, field.type)))
+    return rows
 
 
 def net_bag(changes: pa.Table, codes: I64, held: Callable[[pa.Table], I64]) -> Netted:
@@ -107,8 +120,10 @@ def net_keyed(changes: pa.Table, codes: I64, key: Sequence[str], held: Callable[
 
     `held(keys)` gives the rows that the table holds for some distinct keys, with the columns that are wanted of rows
     that leave. An insert of a key that is there, an update or delete of one that is not, at that point of the order, is
-    set aside; the old image of an update is not needed.
+    set aside. The old image of an update is not needed; if it comes right before the new one and has another key, both
+    are a delete and an insert.
     """
+    codes = _renamed(changes.select(list(key)), codes)
     nulls = np.zeros(changes.num_rows, np.bool_)
     for name in key:
         nulls |= np.asarray(pc.is_null(changes[name]))
@@ -146,6 +161,18 @@ def net_keyed(changes: pa.Table, codes: I64, key: Sequence[str], held: Callable[
     return Netted(removed, result.added, result.aside)
 
 
+def _renamed(keys: pa.Table, codes: I64) -> I64:
+    """The operations, with an update that changes the key as what it is to a table that knows rows by it."""
+    before = np.flatnonzero((codes[:-1] == BEFORE) & (codes[1:] == AFTER))
+    same = np.ones(len(before), np.bool_)
+    for column in keys.columns:
+        same &= np.asarray(pc.fill_null(pc.equal(column.take(before), column.take(before + 1)), False))
+    renamed = codes.copy()
+    renamed[before[~same]] = DELETE
+    renamed[before[~same] + 1] = INSERT
+    return renamed
+
+
 def _grouped(rows: pa.Table, names: Sequence[str]) -> tuple[I64, I64]:
     """The places of equal rows beside each other, each group in the order of the table, and where groups begin."""
     numbered = rows.append_column("", pa.array(np.arange(rows.num_rows)))
@@ -170,8 +197,11 @@ def _result(
 ) -> Netted:
     where = np.flatnonzero(refused)
     said = pa.array(np.asarray(reasons, object)[where].tolist(), pa.string())
+    name, taken = REASON, {column.lower() for column in changes.column_names}
+    while name in taken:
+        name = f"_{name}"
     return Netted(
         changes.take(np.asarray(removed, np.int64)),
         changes.take(np.asarray(added, np.int64)),
-        changes.take(where).append_column(REASON, said),
+        changes.take(where).append_column(name, said),
     )

@@ -25,7 +25,7 @@ from pyspark.sql.types import ByteType, StructField, StructType
 from penstock.plan.views.expressions import Column, sources_of
 from penstock.plan.views.query import Query
 from penstock.spark.schema import spark_schema
-from penstock.spark.views.expressions import build
+from penstock.spark.views.expressions import build, condition
 from penstock.spark.views.groups import LOST, ROWS, SIGN, Groups, column, named, quoted
 from penstock.spark.views.store import File, TableVersion
 
@@ -99,7 +99,7 @@ class Deltas:
         query = self._query
         frame = self._read_state(state)
         if query.having is not None:
-            frame = frame.where(build(query.having, self._groups.shown))
+            frame = frame.where(condition(query.having, self._groups.shown))
         outputs = [build(item, self._groups.shown).alias(name) for name, item in query.outputs]
         if query.shape == "bag":
             copies = fn.explode(fn.sequence(fn.lit(1).cast("bigint"), fn.col(ROWS)))
@@ -158,8 +158,8 @@ class Deltas:
         """The used columns under names of ours, the sign, and only rows that pass the conditions on this table."""
         used, conditions = self._own[source]
         signed = frame.select(*used, (fn.col(sign) if sign else fn.lit(1).cast("tinyint")).alias(f"w{source}"))
-        for condition in conditions:
-            signed = signed.where(condition)
+        for one in conditions:
+            signed = signed.where(one)
         return signed
 
     @cached_property
@@ -168,7 +168,7 @@ class Deltas:
         return [
             (
                 [quoted(name).alias(named(Column(source, name))) for name in self._query.used(source)],
-                [build(one, column) for one in self._query.filters if sources_of(one) <= {source}],
+                [condition(one, column) for one in self._query.filters if sources_of(one) <= {source}],
             )
             for source in range(len(self._query.sources))
         ]
@@ -183,12 +183,11 @@ class Deltas:
                 if s not in joined and any(self._connects(pair, joined, s) for pair in self._equalities)
             )
             pairs = [pair for pair in self._equalities if self._connects(pair, joined, source)]
-            condition = reduce(and_, (self._equal[pair] for pair in pairs))
-            frame = frame.join(frames[source], condition, "inner")
+            frame = frame.join(frames[source], reduce(and_, (self._equal[pair] for pair in pairs)), "inner")
             joined.add(source)
-            for condition_ in self._query.filters:
-                if len(sources_of(condition_)) > 1 and source in sources_of(condition_) <= joined:
-                    frame = frame.where(build(condition_, column))
+            for one in self._query.filters:
+                if len(sources_of(one)) > 1 and source in sources_of(one) <= joined:
+                    frame = frame.where(condition(one, column))
         return frame.select(*self._groups.outputs)
 
     @cached_property

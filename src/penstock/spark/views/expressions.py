@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +22,30 @@ def build(expression: Expression, names: Names) -> SparkColumn:
     match expression:
         case Column() | Key() | Total():
             return names(expression)
-        case Literal(value, _):
-            return fn.lit(value)
+        case Literal():
+            return _constant(expression)
         case Call("in", (subject, *choices)):
-            return _in(build(subject, names), [c.value for c in choices if isinstance(c, Literal)])
+            return _in(build(subject, names), [c for c in choices if isinstance(c, Literal)])
         case Call(function, arguments, detail):
             return _BUILDERS[function]([build(argument, names) for argument in arguments], detail)
     raise AssertionError(f"{expression} is no part of a row")
 
 
-def _in(subject: SparkColumn, values: list[Any]) -> SparkColumn:
-    known = [value for value in values if value is not None]
+def condition(expression: Expression, names: Names) -> SparkColumn:
+    """The same, to choose rows by: NULL alone has no type, and a condition must be a boolean."""
+    return build(expression, names).cast("boolean")
+
+
+def _constant(literal: Literal) -> SparkColumn:
+    value = literal.value
+    if isinstance(value, datetime) and value.tzinfo is None:
+        # As it is written: as a moment it would be that of some time zone, where some hours are missing or twice.
+        return fn.lit(value.isoformat()).cast("timestamp_ntz")
+    return fn.lit(value)
+
+
+def _in(subject: SparkColumn, values: list[Literal]) -> SparkColumn:
+    known = [_constant(value) for value in values if value.value is not None]
     found = subject.isin(known) if known else fn.lit(False)
     # With a NULL among the choices nothing is certainly absent.
     return found if len(known) == len(values) else fn.when(found, True)
@@ -41,7 +55,6 @@ def _case(arguments: list[SparkColumn], _: str) -> SparkColumn:
     pairs = len(arguments) // 2
     start: Any = fn
     for number in range(pairs):
-        # NULL alone has no type, and a condition must be a boolean.
         start = start.when(arguments[2 * number].cast("boolean"), arguments[2 * number + 1])
     return start.otherwise(arguments[-1]) if len(arguments) % 2 else start
 

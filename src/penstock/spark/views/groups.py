@@ -167,13 +167,14 @@ class Groups:
         totals = [fn.coalesce(fn.sum(ROWS), fn.lit(0)).alias(ROWS)]
         for kept in self._kept:
             totals.append(fn.coalesce(fn.sum(kept.count), fn.lit(0)).alias(kept.count))
-            if kept.is_sum:
-                totals.append(fn.sum(kept.total).cast(self._sum_type(kept)).alias(kept.total))
-            if kept.is_extreme:
-                totals.append(kept.best(fn.col(kept.total)).alias(kept.total))
-                totals.append(kept.best(fn.col(kept.left)).alias(kept.left))
-            elif kept in self._fragile:
-                totals.append(fn.max(kept.left).alias(kept.left))
+            total = fn.sum(kept.total).cast(self._sum_type(kept)) if kept.is_sum else kept.best(fn.col(kept.total))
+            if kept in self._fragile:
+                # Of values that are all gone nothing stays, or the next one would be compared with, or added to, it.
+                total = fn.when(fn.sum(kept.count) > 0, total)
+                left = kept.best(fn.col(kept.left)) if kept.is_extreme else fn.max(kept.left)
+                totals.append(left.alias(kept.left))
+            if kept.is_sum or kept.is_extreme:
+                totals.append(total.alias(kept.total))
         return totals
 
     def _sum_type(self, kept: _Kept) -> Any:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from penstock.kernels.views.net import one_form
 from penstock.spark.views.groups import SIGN
 from penstock.spark.views.store import File, TableVersion
 
@@ -83,6 +84,8 @@ def _candidates(version: TableVersion, wanted: pa.Table, schema: pa.Schema) -> t
     for name in wanted.column_names:
         values = wanted[name].combine_chunks().unique()
         fits = ds.field(name).isin(values)
+        if pa.types.is_floating(values.type):
+            fits = fits | ds.field(name).is_nan() | (ds.field(name) == 0.0)  # in any form; they are few
         if values.null_count:
             fits = fits | ds.field(name).is_null()
         elif pa.types.is_integer(values.type):
@@ -111,7 +114,7 @@ def _scan(
         if batch.num_rows:
             rows = pa.Table.from_batches([batch])
             signs = np.asarray(rows[SIGN]).astype(np.int64) if signed else np.ones(batch.num_rows, np.int64)
-            yield rows.select(schema.names), signs
+            yield one_form(rows.select(schema.names)), signs
 
 
 def _netted(rows: pa.Table, signs: npt.NDArray[np.int64]) -> pa.Table:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import KernelFault, PenstockError
-from penstock.kernels.views.net import Netted, net_bag, net_keyed, operations
+from penstock.kernels.views.net import Netted, net_bag, net_keyed, one_form, operations
 from penstock.plan.view import Changing, ViewPlan
 from penstock.spark.views.delta import Deltas
 from penstock.spark.views.groups import LOST, ROWS, SIGN
@@ -153,7 +153,7 @@ class Maintainer:
     def _net(self, table: str, changes: pa.Table) -> Netted:
         spec, version = self._specs[table], self.manifest.tables[table]
         codes = operations(changes[spec.operation])
-        rows = changes.select(self._plan.tables[table].schema.names)
+        rows = one_form(changes.select(self._plan.tables[table].schema.names))
         if spec.keys:
             return net_keyed(rows, codes, spec.keys, lambda keys: held_rows(version, keys, self._kept[table]))
         return net_bag(rows, codes, lambda wanted: held_counts(version, wanted))

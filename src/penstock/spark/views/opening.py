@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_ANSI = "spark.sql.ansi.enabled"
+_TIME_ZONE = "spark.sql.session.timeZone"
+
 
 @dataclass
 class Opened:
@@ -107,7 +110,7 @@ def open_view(
     }
     for name, stream in streams.items():
         logs[name].check_columns(stream.columns, f"the stream of changes of {name}")
-    last = store.open(plan.identity())
+    last = store.open(plan.identity(str(session.conf.get(_TIME_ZONE))))
     try:
         maintainer = Maintainer(session, plan, store, specs, logs)
         files = {name: paths for name, (_, paths) in bases.items()} if last is None else {}
@@ -136,6 +139,13 @@ def _session(spark: SparkSession | None, tables: Mapping[str, Any]) -> SparkSess
         raise SessionNotReady(
             "There is no Spark session.", why="The view's queries run on it.", do="Make one first: penstock.session()."
         )
+    if found.conf.get(_ANSI) != "true":
+        raise SessionNotReady(
+            f"This Spark session has {_ANSI} = false.",
+            why="A sum that overflows would be wrong, or NULL, without a word.",
+            do=f'Set spark.conf.set("{_ANSI}", "true"), or give the view a session that has it: '
+            "own = spark.newSession(), View(…, spark=own).",
+        )
     return found
 
 
@@ -161,9 +171,16 @@ def _base(name: str, base: Any) -> tuple[pa.Schema, list[Path] | None]:
             do="Give a Parquet file, or a directory of such files. An empty table is a file without rows.",
         )
     try:
-        schemas = [plain(pq.read_schema(file), str(file)) for file in files]
+        found = [pq.read_schema(file) for file in files]
     except (OSError, pa.ArrowException) as fault:
         raise UnreadableTable(f"{name}: {path} cannot be read: {str(fault).splitlines()[0]}") from fault
+    fine = [f.name for schema in found for f in schema if pa.types.is_timestamp(f.type) and f.type.unit == "ns"]
+    if fine:
+        raise UnreadableTable(
+            f"{name}: {fine[0]} counts nanoseconds, and Spark reads no such files.",
+            do='Write them with microseconds: coerce_timestamps="us" in pandas and pyarrow.',
+        )
+    schemas = [plain(schema, str(file)) for schema, file in zip(found, files, strict=True)]
     for file, schema in zip(files, schemas, strict=True):
         if schema != schemas[0]:
             raise UnreadableTable(f"{file} has other columns than {files[0]}.", do="Give a table whose files agree.")
