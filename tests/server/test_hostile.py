@@ -185,6 +185,7 @@ def test_names_are_names(server: Served, name: str) -> None:
         "INSERT INTO orders SELECT 1, 2, 'x'",
         "SELECT * FROM IDENTIFIER('orders')",
         "CREATE VIEW v AS SELECT * FROM csv.`/etc/passwd`",
+        "CREATE VIEW v AS SELECT COUNT(*) AS n FROM orders",
         "SELECT * FROM orders WINDOW 1 MINUTE ARCHIVE '../../../etc'",
         "SELECT order_id FROM orders WHERE note = (SELECT 'x')",
         "(" * 500 + "SELECT 1" + ")" * 500,

@@ -140,6 +140,20 @@ def test_ranges_of_aggregates(where, low, high):
     assert shape.partition == (("sector", "TECH"),)
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        "day < DATE '0001-01-01'",
+        "at > TIMESTAMP '9999-12-31T23:59:59.999999'",
+        "vol < 1e300",
+        "vol > 9223372036854775807",
+    ],
+)
+def test_a_range_has_no_end_beyond_its_type(where):
+    with pytest.raises(BadSQL, match="has no end"):
+        read(f"SELECT MAX(PER) FROM STOCK WHERE {where}")
+
+
 def test_clauses_at_the_end():
     query = read("SELECT a FROM R, S WHERE R.b = S.b WINDOW 500 ROWS MEMORY 64 MB SHED PROB ARCHIVE 'x/y'")
     assert isinstance(query.shape, WindowJoin)
@@ -281,6 +295,11 @@ ATTACKS = [
     "SELECT :x FROM STOCK",
     "SELECT ${x} FROM STOCK",
     "SELECT @@version FROM STOCK",
+    'CREATE VIEW "../../x" AS SELECT COUNT(*) AS n FROM STOCK',
+    "SELECT TIMESTAMP '0001-01-01T00:00:00+14:00' AS x FROM STOCK",
+    "SELECT CAST(vol AS DECIMAL(0, 0)) AS x FROM STOCK",
+    "SELECT SUBSTRING(sector, 1, 99999999999999999999) AS x FROM STOCK",
+    "SELECT ROUND(PER, 99999999999999999999) AS x FROM STOCK",
 ]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.errors import BadQuery
 from penstock.kernels.shared.changes import CHANGES as JOIN_CHANGES
 from penstock.kernels.shared.sending import ADDED
 from penstock.operators.join_streams import archive as archive_places
@@ -69,6 +70,12 @@ class TextMade(Made):
 
     def check(self) -> None:
         """Tell all that can be wrong with it."""
+        for name in self.sources if self.is_view else ():
+            if name in self._sources.pipeline.streams:
+                raise BadQuery(
+                    f"A view of a pipeline is over tables, and {name!r} is a stream.",
+                    do="Name tables; one that changes has a folder of changes.",
+                )
         plan_of(self._group(), slots=self._sources.pipeline.cores, every_column=True)
 
     def plan(self, folder: Path) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime, timedelta
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -40,7 +40,10 @@ def constant(value: Value) -> Literal:
                 raise BadOption(f"{value} is more than 64 bits can count.")
             if isinstance(value, datetime):
                 # A moment without a zone is in UTC, wherever the program runs.
-                return Literal(value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC), kind)
+                try:
+                    return Literal(value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC), kind)
+                except OverflowError:
+                    raise BadOption(f"{value} is not between the years 1 and 9999 of UTC.") from None
             return Literal(float(value) if isinstance(value, Decimal) else value, kind)
     raise BadOption(
         f"A {type(value).__name__} is no constant of a query.", do="Give a number, a text, a boolean, a date or a time."
@@ -53,6 +56,20 @@ def nearest(value: Any, kind: pa.DataType, *, upper: bool, strict: bool) -> Any:
     >>> nearest(2.5, pa.int64(), upper=False, strict=False), nearest(3, pa.int64(), upper=True, strict=True)
     (3, 2)
     """
+    try:
+        found = _nearest(value, kind, upper=upper, strict=strict)
+    except (OverflowError, InvalidOperation):
+        found = None
+    if found is None or (isinstance(found, int) and not -(1 << 63) <= found < 1 << 63):
+        raise PlanError(
+            f"A range of {kind} has no end {value if isinstance(value, int | float) else str(value)!r}.",
+            why="Ranges are of numbers, dates and timestamps, and end where these do.",
+            do="Leave that end out, or cast it.",
+        )
+    return found
+
+
+def _nearest(value: Any, kind: pa.DataType, *, upper: bool, strict: bool) -> Any:
     if pt.is_integer(kind) and isinstance(value, int | float | Decimal):
         if isinstance(value, float) and not math.isfinite(value):
             return value
@@ -72,6 +89,4 @@ def nearest(value: Any, kind: pa.DataType, *, upper: bool, strict: bool) -> Any:
         return moment + timedelta(microseconds=(-1 if upper else 1) * strict)
     if pt.is_date(kind) and isinstance(value, date) and not isinstance(value, datetime):
         return value + timedelta(days=(-1 if upper else 1) * strict)
-    raise PlanError(
-        f"A range of {kind} has no end {value!r}.", why="Ranges are of numbers, dates and timestamps.", do="Cast it."
-    )
+    return None

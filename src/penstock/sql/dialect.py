@@ -27,6 +27,7 @@ from penstock.plan.units import parse_duration, parse_size
 #: Longer texts are refused before they are read, and so is what is nested more deeply.
 LONGEST = 20_000
 DEEPEST = 40
+_NAME = re.compile(r"[^\W\d]\w{0,62}")
 #: Straight texts, and the quotes that word processors and papers print.
 _QUOTES = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|([‘’])")
 
@@ -143,6 +144,14 @@ def _view(text: str, found: list[Token]) -> tuple[list[Token], str | None]:
         wrong = next((n for n, want in ((1, "VIEW"), (3, "AS")) if n >= len(words) or words[n] != want), 2)
         token = found[wrong] if wrong < len(found) else None
         raise _at(text, token, "CREATE is for views.", do="Write CREATE VIEW name AS SELECT … ANSWER WITHIN 12 SECONDS")
+    if not _NAME.fullmatch(found[2].text):
+        # It names a directory, too.
+        raise _at(
+            text,
+            found[2],
+            "This is no name of a view.",
+            do="Letters, digits and underscores, a letter first; 63 at most.",
+        )
     return found[4:], found[2].text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -276,7 +276,12 @@ class Scalars:
         if to == exp.DataType.Type.DECIMAL and kinds.is_numeric(kind):
             size = [parameter.this.this for parameter in node.to.expressions]
             precision, scale = (*size, "0")[:2] if size else ("18", "3")
-            if not (precision.isdecimal() and scale.isdecimal() and int(scale) <= int(precision) <= 38):
+            if not (
+                precision.isdecimal()
+                and scale.isdecimal()
+                and int(scale) <= int(precision)
+                and 1 <= int(precision) <= 38
+            ):
                 raise refuse(shown(node), "A decimal has at most 38 digits, and no more after the point.")
             return Call("cast", (found,), f"decimal({int(precision)},{int(scale)})"), kinds.NUMBER
         if to == exp.DataType.Type.DATE and kind in (kinds.DATE, kinds.TIME):
@@ -375,8 +380,10 @@ def _moment(node: Node, to: object) -> Typed:
         if to == exp.DataType.Type.DATE:
             return Literal(date.fromisoformat(node.this.this), kinds.DATE), kinds.DATE
         if to in (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.DATETIME):
-            return Literal(datetime.fromisoformat(node.this.this), kinds.TIME), kinds.TIME
-    except ValueError:
+            moment = datetime.fromisoformat(node.this.this)
+            moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)  # a zone may carry it out of the calendar
+            return Literal(moment, kinds.TIME), kinds.TIME
+    except (ValueError, OverflowError):
         raise refuse(shown(node), "It is no date or time as ISO 8601 writes them.") from None
     raise refuse(shown(node), "A constant text is cast to DATE or TIMESTAMP only.", "Write the constant itself.")
 
