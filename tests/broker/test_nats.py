@@ -89,6 +89,41 @@ def test_each_way_of_delivery_tells_every_change_once_over_the_broker(server: Na
     asyncio.run(run())
 
 
+def test_a_cell_that_nobody_is_left_in_is_listened_to_no_longer(server: NatsServer):
+    async def run() -> None:
+        world = World(seed=8)
+        publisher = Publisher(server.url, "left", world.kind)
+        await publisher.open()
+        gateway = await NatsGateway(server.url, "left", "g").open()
+        gone, stays = await gateway.subscribe_all([(0, 20), (3, 9)])
+        elsewhere = await gateway.subscribe(0, 20, partition="elsewhere")
+        await publisher.publish(0, world.batch(40))
+        known = world.answers(0, 20)
+        assert await heard([gone], [known]) == [known]
+        for one in (gone, elsewhere, elsewhere):
+            gateway.unsubscribe(one)
+        # Someone who is back at once misses nothing.
+        back = await gateway.subscribe(0, 20, after=gone.after, value=known[-1])
+        await publisher.publish(1, world.batch(40))
+        more = world.answers(0, 20)[len(known) :]
+        assert await heard([back, gone], [more, []]) == [more, []]
+        for one in (back, stays):
+            gateway.unsubscribe(one)
+        async with asyncio.timeout(10):
+            while gateway._heard:
+                await asyncio.sleep(0.05)
+        listening = [one.subject for one in gateway._client._subs.values() if one.subject.startswith("left.")]
+        assert (listening, gateway.desk.rooms, len(gateway._locks)) == ([], {}, 0)
+        await publisher.publish(2, world.batch(40))
+        again = await gateway.subscribe(0, 20, after=back.after, value=(known + more)[-1])
+        want = world.answers(0, 20)[len(known + more) :]
+        assert await heard([again], [want]) == [want]
+        for each in (gateway, publisher):
+            await each.close()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("two", [False, True])
 def test_a_gateway_that_was_killed_catches_up(server: NatsServer, two: bool):
     async def run() -> None:

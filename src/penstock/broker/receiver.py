@@ -12,6 +12,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from penstock.broker.cells import CellMap
 from penstock.broker.gateway import Change, Gateway, Place, Room, Subscriber
@@ -54,7 +55,8 @@ class NatsGateway:
         self._stream: JetStreamContext
         self._bucket: KeyValue
         self._heard: dict[Place, Subscription] = {}
-        self._locks: dict[Place, asyncio.Lock] = {}
+        #: Those that someone has or waits for.
+        self._locks: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
         #: Held by whoever needs the division of the plane to stay as it is.
         self._division = asyncio.Lock()
         self._cells_seen = 0
@@ -165,8 +167,9 @@ class NatsGateway:
         return new
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """Let one go."""
-        self.desk.room(self.desk.place_of(subscriber)).remove(subscriber)
+        """Let one go: it is told nothing more. A cell that nobody is left in is soon listened to no longer."""
+        if (room := self.desk.rooms.get(self.desk.place_of(subscriber))) is not None:
+            room.remove(subscriber)
 
     async def _admit(self, place: Place, group: list[Subscriber], after: int, value: Any) -> None:
         """Bring newcomers up to what their cell knows, then let them in. The cell is locked."""
@@ -197,6 +200,14 @@ class NatsGateway:
 
         self._heard[place] = await self._client.subscribe(self._subject(place), cb=hear)
         await self._client.flush()
+
+    async def _leave_empty(self) -> None:
+        """Stop listening to cells that nobody is left in: those inside went, or were told to read again."""
+        async with self._division:
+            for place in [place for place in self._heard if not self.desk.room(place).subscribers]:
+                async with self._lock(place):
+                    await self._heard.pop(place).unsubscribe()
+                    del self.desk.rooms[place]
 
     async def _take(self, place: Place, frame: Frame) -> None:
         if self.desk.missing(place, frame):
@@ -248,7 +259,7 @@ class NatsGateway:
         return int(found.seq or 0), found.data or b""
 
     async def _look(self) -> None:
-        """Follow splits of cells, and tell the publisher where subscribers crowd."""
+        """Follow splits of cells, leave those where nobody is, and tell the publisher where subscribers crowd."""
         while True:
             await asyncio.sleep(_LOOK)
             try:
@@ -258,6 +269,7 @@ class NatsGateway:
                 if entry.revision != self._cells_seen:
                     self._cells_seen = entry.revision or 0
                     await self._follow(CellMap.from_json(entry.value or b""))
+                await self._leave_empty()
                 await self._tell_crowd()
             except asyncio.CancelledError:
                 raise
