@@ -190,6 +190,9 @@ def test_a_query_that_cannot_be_answered_touches_no_other(server: Served) -> Non
         broken = client.get("/queries/overflows/results")
         assert broken.status_code == 400
         assert "cannot be calculated" in broken.json()["error"]["what"]
+        said = client.get("/queries/overflows").json()
+        assert (said["state"], said["error"]) == ("failed", broken.json()["error"])
+        assert client.get("/queries/fine").json()["state"] == "running"
         assert len(client.get("/queries/fine/results").json()["rows"]) == 3
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import BadOption, LimitReached, NameTaken, UnknownQuery
+from penstock.errors import BadOption, BadQuery, LimitReached, NameTaken, UnknownQuery
 from penstock.plan.pipeline.spec import Pipeline, Query
 from penstock.plan.units import parse_duration
 from penstock.server.books import Books, Entry
@@ -251,9 +251,12 @@ class Engine:
         if group is None:
             return Page(made.schema.empty_table(), after or Offset(entry.since, 0), False)
         group.committed.look()
-        return read_page(
-            group.committed, self._keeper.reader(entry, made, group), after, count, entry.since, entry.until
-        )
+        reader = self._keeper.reader(entry, made, group)
+        try:
+            return read_page(group.committed, reader, after, count, entry.since, entry.until)
+        except BadQuery as fault:
+            member.error = fault  # it stays so: the rows do
+            raise
 
     def batches(self, name: str, first: int) -> Iterator[tuple[int, pa.Table]]:
         """A query's rows of every batch that is there, from `first` on; batches without rows, too."""

@@ -5,7 +5,6 @@ It compares, and mends what differs; after a crash it begins with the same compa
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -14,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import PenstockError
+from penstock.errors import BadQuery, PenstockError
 from penstock.server.books import Entry
 from penstock.server.group import Group
 from penstock.server.limits import Limits
@@ -194,8 +193,12 @@ class Keeper:
                 if results.num_rows * len(members) > _COUNTED:
                     member.rows = None
                 elif member.made is not None and member.rows is not None and batch >= member.entry.since:
-                    with contextlib.suppress(PenstockError, pa.ArrowException):
+                    try:
                         member.rows += self.reader(member.entry, member.made, group).rows(batch, results).num_rows
+                    except BadQuery as fault:
+                        member.error = fault
+                    except (PenstockError, pa.ArrowException):
+                        pass  # who reads it is told
 
     def _drop(self, groups: Iterable[str]) -> None:
         """Stop and delete groups that nobody needs any more."""
