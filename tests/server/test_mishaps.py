@@ -178,3 +178,22 @@ def test_no_token_is_made_where_none_is_shown(tmp_path: Path, monkeypatch: pytes
 
 def test_the_longest_text_is_the_one_that_can_be_read() -> None:
     assert Limits().text == LONGEST
+
+
+def test_a_group_that_fails_is_in_the_log_with_what_is_known_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = dry_engine(tmp_path)
+    try:
+        engine.register("all", "SELECT order_id FROM orders")
+        eventually(lambda: engine.status("all")["state"] == "running")
+        fault = RuntimeError("[STREAM_FAILED] pages\nof it")
+        fault.add_note("In short: the disk is full")
+        [group] = engine._groups.values()
+        group._fail(fault)
+        assert "In short: the disk is full" in caplog.text
+        said = engine.status("all")
+        assert (said["state"], said["error"]["why"]) == ("failed", "In short: the disk is full")
+        assert said["error"]["what"] == "[STREAM_FAILED] pages"
+    finally:
+        engine.stop()

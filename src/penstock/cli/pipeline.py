@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from pathlib import Path
@@ -78,6 +79,7 @@ def run(path: Path) -> int:
 
     listen()
     without_interrupts()
+    logging.getLogger("penstock.server").addHandler(logging.NullHandler())  # what fails is told here, once
     try:
         with step("starting Spark"):
             spark = open_session(pipeline)

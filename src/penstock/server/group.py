@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import statistics
 import time
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.spark.flow import Flow
     from penstock.spark.running import Running
 
+log = logging.getLogger("penstock.server")
 #: A group that failed is started again after so many seconds, twice as many each time.
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 #: Micro-batches that say how long an answer takes now.
@@ -131,6 +133,7 @@ class Group:
     def _fail(self, fault: BaseException) -> None:
         self.error = fault
         self.state = "failed"
+        log.warning("group %s failed: %s", self.id, fault if isinstance(fault, PenstockError) else told_error(fault))
         # What is wrong with a plan stays wrong, until somebody changes something and starts the server again.
         self._again = float("inf") if isinstance(fault, PlanError) else time.monotonic() + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
@@ -208,4 +211,6 @@ def told_error(error: BaseException | None) -> dict[str, str] | None:
     if isinstance(error, PenstockError):
         return {"kind": type(error).__name__, "what": error.what, "why": error.why, "do": error.do}
     first = (str(error).strip().splitlines() or [""])[0]
-    return {"kind": type(error).__name__, "what": first[:500], "why": "", "do": "The server's log has all of it."}
+    # What `penstock.spark.failures` found in the pages of it, and where all of it is.
+    notes = "\n".join(getattr(error, "__notes__", ()))
+    return {"kind": type(error).__name__, "what": first[:500], "why": notes, "do": ""}
