@@ -16,6 +16,7 @@ def test_version(run):
 
 def test_help_names_every_command_with_what_it_does(run):
     code, said = run("--help")
+    assert "..." not in said.partition("Commands")[2], "a summary that is cut off"
     assert code == 0
     for command in ("demo", "prepare", "table"):
         assert f"  {command} " in said
@@ -57,6 +58,14 @@ def test_prepare_by_several_columns(run, products, tmp_path):
     assert code == 0, said
     assert ps.table(tmp_path / "prepared", key=["product_id", "shop"]).rows == 5000
     assert 'key=["product_id", "shop"]' in said
+
+
+def test_a_target_that_cannot_be_is_told_with_what_to_do(run, products, tmp_path):
+    (tmp_path / "file").touch()
+    code, said = run("prepare", products, tmp_path / "file" / "below", "--key", "product_id")
+    assert code == 1
+    assert "cannot be written: Not a directory" in said
+    assert "Name a target" in said
 
 
 def test_smaller_pages_are_more_pages(run, products, tmp_path):

@@ -76,7 +76,7 @@ def demo(
     ] = None,
     seed: Annotated[int, typer.Option(help="Another seed makes other data.")] = 7,
 ) -> None:
-    """Join a live stream of orders with a table larger than the budget, check every result row, draw a plot."""
+    """Join a live stream with a table beyond its budget. Checks every result row, draws a plot."""
     from penstock.cli.demo import Options, run
 
     raise typer.Exit(run(Options(rows, orders, memory, prepared, keep, seed)))
@@ -92,7 +92,7 @@ def prepare(
         typer.Option(help="The size of a page: smaller ones need less memory. [default: by the table's size]"),
     ] = None,
 ) -> None:
-    """Write a table in the layout that join_table reads fastest: ordered by key hash, rows together."""
+    """Write a table in the layout that is joined fastest. Its rows are ordered by the hash of their key."""
     from penstock.cli.tables import prepare_table
 
     prepare_table(source, target, columns(key), page)
@@ -104,7 +104,7 @@ def table(
     key: Key,
     slots: Annotated[int | None, typer.Option(help="How many share the work; one for each core by default.")] = None,
 ) -> None:
-    """Show a table as join_table sees it: rows, pages, columns, and the smallest memory that would do."""
+    """Show a table as join_table sees it. Rows, pages, columns, and the smallest memory that would do."""
     from penstock.cli.tables import show_table
 
     show_table(path, columns(key), slots)
@@ -120,7 +120,7 @@ def tune(
     slots: Annotated[int | None, typer.Option(help="How many share the work; one for each core by default.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again, even if nothing changed.")] = False,
 ) -> None:
-    """Measure a table on this machine, and say what rate a memory gives, or what memory a rate takes."""
+    """Measure what joining with a table takes. Says what rate a memory gives, or what memory a rate takes."""
     from penstock.cli.tune import Asked, tune_table
 
     tune_table(Asked(path, columns(key), memory, rate, row, slots, fresh))
@@ -137,7 +137,7 @@ def catchup(
     ] = None,
     how: Annotated[str, typer.Option(help="inner, left, semi or anti; as in the flow.")] = "inner",
 ) -> None:
-    """Join the rows that a flow shed into its archive, exactly, each once; run it again whenever the archive grew."""
+    """Join the rows that a flow shed into its archive. Exactly, each once; run it again whenever the archive grew."""
     from penstock.cli.catchup import Asked, run
 
     run(Asked(archive, table, columns(key), columns(on or key), into, how))
@@ -153,7 +153,7 @@ def catchup_streams(
     lateness: Annotated[str, typer.Option(help="As in the flow.")] = "0 seconds",
     how: Annotated[str, typer.Option(help="inner, left, right or full; as in the flow.")] = "inner",
 ) -> None:
-    """Find the results that a window join missed, exactly, each once; run it again whenever the archive grew."""
+    """Find the results that a window join missed. Exactly, each once; run it again whenever the archive grew."""
     from penstock.cli.catchup_streams import Asked, run
 
     run(Asked(archive, columns(on), within, columns(time), lateness, into, how))
@@ -165,14 +165,16 @@ PipelineFile = Annotated[Path, typer.Argument(help="The pipeline's file, or a fo
 @app.command()
 def init(
     stream: Annotated[
-        list[str], typer.Option("--stream", help="Files that are read as they come: orders/, or name=orders/.")
+        list[str],
+        typer.Option("--stream", metavar="<path>", help="Files that are read as they come: orders/, or name=orders/."),
     ],
     table: Annotated[
-        list[str] | None, typer.Option("--table", help="Files to join with, and their key: products/:product_id.")
+        list[str] | None,
+        typer.Option("--table", metavar="<path:key>", help="Files to join with, and their key: products/:product_id."),
     ] = None,
     to: Annotated[Path, typer.Option(help="The file to write.", dir_okay=False)] = Path("pipeline.toml"),
 ) -> None:
-    """Write a pipeline for CSV, Parquet or JSON files that are there, with their columns and a first query."""
+    """Write a pipeline for CSV, Parquet or JSON files. It has their columns and a first query."""
     from penstock.cli.pipeline import init
 
     init(stream, table or [], to)
@@ -180,7 +182,7 @@ def init(
 
 @app.command()
 def check(pipeline: PipelineFile) -> None:
-    """Check a pipeline in full, without Spark: every fault is told at once, each with its line."""
+    """Check a pipeline in full, without Spark. Every fault is told at once, each with its line."""
     from penstock.cli.pipeline import check
 
     check(pipeline)
@@ -188,7 +190,7 @@ def check(pipeline: PipelineFile) -> None:
 
 @app.command()
 def run(pipeline: PipelineFile) -> None:
-    """Run a pipeline until Ctrl-C, or until all input is read (trigger "available_now"); run it again to go on."""
+    """Run a pipeline until Ctrl-C. With trigger "available_now", until all input is read; run it again to go on."""
     from penstock.cli.pipeline import run
 
     raise typer.Exit(run(pipeline))
@@ -202,11 +204,12 @@ def serve(
     ),
     port: Annotated[int, typer.Option(help="The port; 0 takes any that is free.", min=0, max=65535)] = 8642,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A name by which browsers know this server, beside its address.")
+        list[str] | None,
+        typer.Option(metavar="<str>", help="A name by which browsers know this server, beside its address."),
     ] = None,
     new_token: Annotated[bool, typer.Option("--new-token", help="Make another token; the old one ends.")] = False,
 ) -> None:
-    """Serve a pipeline over HTTP: register queries, follow their results, read views, see what runs."""
+    """Serve a pipeline over HTTP, with a dashboard. Register queries, follow their results, read views."""
     from penstock.cli.serve import Asked, serve
 
     serve(Asked(pipeline, host, port, allow_host or [], new_token))
