@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import BadOption, MemoryTooSmall, PredicateFailed
-from penstock.kernels.contract import Batch, Portion
+from penstock.kernels.contract import Batch, ChunkLog, Portion
 from penstock.kernels.window.custom import Custom
+from penstock.kernels.window.estimates import KeyEstimates
 from penstock.kernels.window.evict import Contest, decide
 from penstock.kernels.window.exact import Exact
 from penstock.kernels.window.heeb import Heeb
@@ -326,6 +327,33 @@ def test_live_and_missing_pairs_are_the_join(policy):
     assert any(row["_reason"] == "shed" for row in archived[0])
     assert len(missing) > 20
     assert len(live) > 100
+
+
+def test_rows_pushed_out_of_a_row_window_are_results_before_any_row_must_go():
+    """The rows of a step that fills memory close windows: whoever waited there alone is a result, and not evicted."""
+    shape = Shape(LEFT, RIGHT, (("k", "k"),), "full")
+    host = Host(lambda: make(Prob(), RowWindow(100, 100), shape=shape, archive=True), budget=LEAST_BUDGET)
+    for step in range(6):
+        numbers = np.arange(130) + step * 130
+        host.step([rows(side, numbers + side * 10_000, 2 * numbers + side) for side in (0, 1)])
+    out = host.results()
+    closed = {(side, number) for side in (0, 1) for number in range(6 * 130 - 100)}
+    noted = {(row["_side"], row["_number"]) for row in out["residence"].to_pylist()} & closed
+    assert out["results"].num_rows + len(noted) == len(closed)
+
+
+def test_key_counts_keep_to_a_smaller_budget():
+    """Memory may change at a restart; what was counted in more of it is let go."""
+    first, again, chunks = KeyEstimates("k", 1 << 17, 1e6), KeyEstimates("k", 1 << 12, 1e6), {}
+    for step in range(202):  # so many that counts are written as a whole
+        first.add(np.arange(20, dtype=np.uint64) + np.uint64(20 * step), float(step))
+        log = ChunkLog()
+        first.store(step, log)
+        changes = log.take()
+        chunks = {name: blob for name, blob in chunks.items() if name not in changes.gone} | dict(changes.new)
+    again.restore(first.head(), chunks)
+    assert first.head()["whole"] is not None
+    assert again.memory() <= 1 << 12 < first.memory()
 
 
 # -- what is told ------------------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ class KeyEstimates:
 
     Guarantees
         Exact while they fit, then from a sketch, less what it says of keys that never came.
-        Restored, they go on as the first would have: `test_conformance`.
+        Restored, they go on as the first would have: `test_conformance`. With another budget or half-life they are
+        counted anew: `test_key_counts_keep_to_a_smaller_budget`.
     State and cost
         At most `budget` bytes. One chunk for each step, 12 bytes for each different key in it, put together from time
         to time.
@@ -99,7 +100,9 @@ class KeyEstimates:
         """Count on."""
         self._whole, self._now = said["whole"], said["now"]
         if self._whole is not None:
-            self._counts = Frequencies.from_bytes(chunks[self._whole].to_pybytes())
+            counts = Frequencies.from_bytes(chunks[self._whole].to_pybytes())
+            if (counts.budget, counts.half_life) == (self._counts.budget, self._counts.half_life):
+                self._counts = counts
         self._parts = [(name, size, now) for name, size, now in said["parts"]]
         for name, _, now in self._parts:
             blob = chunks[name].to_pybytes()

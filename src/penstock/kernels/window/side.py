@@ -33,6 +33,8 @@ SIZED = 5
 _MOST_PIECES = 96
 #: Arrays have room for this share more, and dropped entries are freed once they are this share of all.
 _SPARE = 16
+#: But for so many: more would count where a side is small.
+_LEAST = 16
 _COLUMNS: dict[str, Any] = {
     "hashes": np.uint64,
     "moments": np.int64,
@@ -82,7 +84,7 @@ class SideRows:
         self._width = _width(schema)
         self.entry = ENTRY if self._width is not None else ENTRY + SIZED
         columns = _COLUMNS if self._width is not None else _COLUMNS | {_SIZES: np.int32}
-        self._arrays = {name: np.empty(64, dtype) for name, dtype in columns.items()}
+        self._arrays = {name: np.empty(_LEAST, dtype) for name, dtype in columns.items()}
         self._heads = np.full(buckets_for(0), END, np.int32)
         self._live: str | None = None
         self._met: str | None = None
@@ -351,7 +353,7 @@ def _width(schema: pa.Schema) -> int | None:
 
 def _roomy(entries: int) -> int:
     """Places in an array for so many entries."""
-    return entries + max(entries // _SPARE, 64)
+    return entries + max(entries // _SPARE, _LEAST)
 
 
 def _unpacked(bits: npt.NDArray[np.uint8], count: int) -> Mask:

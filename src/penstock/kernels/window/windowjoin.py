@@ -154,6 +154,9 @@ class WindowJoin(Kernel):
             yield from self._shed(queue)
             self._counts["missed_estimate"] += self._recall.look_back(self._sides, self._log)
         yield from self._meet(queue)
+        if not self._window.timed:
+            # Rows that came have pushed others out of the window: results of an outer join, before any row must go.
+            yield from self._close()
         yield from self._settle(came)
         self._step += 1
 
