@@ -149,6 +149,17 @@ def test_decay_makes_room_for_new_keys():
     np.testing.assert_allclose(found, 1.0, atol=0.01)
 
 
+def test_what_comes_as_counts_become_a_sketch_counts_no_more_than_other_keys():
+    """Fifteen half-lives after the first: weights are large by then, and must not be those of another scale."""
+    counts = Frequencies(LEAST_BUDGET, half_life=100.0)
+    keys = np.random.default_rng(0).integers(0, 1 << 60, 300).astype(np.uint64)
+    counts.add(keys[:10], 0.0)
+    for step, some in enumerate(np.split(keys, 100)):
+        counts.add(some, 1_500.0 + step)
+        assert counts.estimate(some, 1_500.0 + step).max() < 20
+    assert not counts.exact
+
+
 @pytest.mark.parametrize("half_life", [None, 7.5])
 @pytest.mark.parametrize("keys", [0, 300, 20_000])
 def test_bytes_read_back_go_on_alike(keys, half_life):

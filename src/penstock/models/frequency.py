@@ -164,11 +164,14 @@ class Frequencies:
             taken = self._table.add(hashes, weights)
             if taken == len(hashes):
                 return
-            if self.half_life is not None and isinstance(weights, float) and self._forget(now):
-                # What was negligible is gone and the scale is new: the rest goes the usual way.
-                self._weight -= len(hashes) - taken
-                self.add(hashes[taken:], now)
-                return
+            if self.half_life is not None and isinstance(weights, float):
+                if self._forget(now):
+                    # What was negligible is gone and the scale is new: the rest goes the usual way.
+                    self._weight -= len(hashes) - taken
+                    self.add(hashes[taken:], now)
+                    return
+                # The scale is new in any case: what comes now counts 1.
+                weights = 1.0
             self._change_over()
         assert self._sketch is not None
         self._sketch.add(hashes[taken:], weights[taken:] if isinstance(weights, np.ndarray) else weights)
