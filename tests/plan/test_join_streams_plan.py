@@ -10,6 +10,7 @@ import penstock as ps
 from penstock.errors import BadOption, KeyTypeMismatch, MemoryTooSmall, PlanError, UnknownColumn, UnsupportedType
 from penstock.kernels.window.custom import Custom
 from penstock.kernels.window.windows import LandmarkWindow, RowWindow, TimeWindow
+from penstock.plan.join_shared import JoinSharedPlan
 from penstock.plan.join_streams import JoinStreamsPlan, read_window
 
 LEFT = pa.schema([("id", pa.int64()), ("lt", pa.timestamp("us", "UTC")), ("v", pa.string())])
@@ -19,6 +20,11 @@ RIGHT = pa.schema([("id", pa.int64()), ("rt", pa.timestamp("us", "UTC")), ("w", 
 def plan(left=LEFT, right=RIGHT, **options):
     usual = {"on": "id", "within": "1 minute", "time": ("lt", "rt"), "memory": "16MB", "slots": 2}
     return JoinStreamsPlan.checked(left, right, **(usual | options))
+
+
+def shared(left=LEFT, right=RIGHT, **options):
+    usual = {"on": "id", "windows": {"q": "1 minute"}, "time": ("lt", "rt"), "memory": "16MB", "slots": 2}
+    return JoinSharedPlan.checked(left, right, **(usual | options))
 
 
 @pytest.mark.parametrize(
@@ -47,11 +53,42 @@ def plan(left=LEFT, right=RIGHT, **options):
         ({"allocation": "half"}, BadOption, "variable"),
         ({"lateness": "soon"}, BadOption, "lateness"),
         ({"half_life": "0 s"}, BadOption, "forgets everything"),
+        ({"where": "v = w"}, BadOption, "is no function"),
+        ({"probabilities": lambda keys: keys}, BadOption, "one function for each side"),
     ],
 )
 def test_bad_options_are_told(options, error, said):
     with pytest.raises(error, match=said):
         plan(**options)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string_view(),
+        pa.binary_view(),
+        pa.list_view(pa.int8()),
+        pa.list_(pa.int8(), 2),
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.struct([("a", pa.map_(pa.string(), pa.string_view()))]),
+    ],
+    ids=str,
+)
+def test_columns_that_no_budget_can_count_are_told(kind):
+    odd = LEFT.set(2, pa.field("v", kind))
+    with pytest.raises(UnsupportedType, match="The left stream's 'v'"):
+        plan(left=odd)
+    with pytest.raises(UnsupportedType, match="The left stream's 'v'"):
+        shared(left=odd, on=None, where=lambda left, right: None, slots=None)
+
+
+def test_shared_joins_tell_the_same_of_conditions_and_times():
+    with pytest.raises(BadOption, match="is no function"):
+        shared(where="v = w")
+    fine = LEFT.set(1, pa.field("lt", pa.timestamp("ns", "UTC")))
+    for made in (plan, shared):
+        with pytest.raises(BadOption, match="of microseconds"):
+            made(left=fine)
 
 
 def test_all_faults_are_told_at_once():
@@ -69,8 +106,11 @@ def test_names_that_would_clash_are_told():
     assert plan(right=narrow).shape.how == "inner"
     with pytest.raises(PlanError, match="in one column"):
         plan(right=narrow, how="full")
-    with pytest.raises(PlanError, match="of its own"):
-        plan(left=LEFT.append(pa.field("_left", pa.int8())), archive=True)
+    for name in ("_left", "_Time", "_batch", "_row"):
+        odd = LEFT.append(pa.field(name, pa.int8()))
+        assert plan(left=odd).shape.left == odd
+        with pytest.raises(PlanError, match="of its own"):
+            plan(left=odd, archive=True)
 
 
 def test_windows_as_people_write_them():

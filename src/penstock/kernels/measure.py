@@ -52,6 +52,18 @@ def fixed_width(schema: pa.Schema) -> bool:
     return not any(_is_text(field.type) or pt.is_nested(field.type) for field in schema)
 
 
+def countable(kind: pa.DataType) -> bool:
+    """Whether the bytes of values can be told one by one: not where values share them, as in views and dictionaries.
+
+    >>> countable(pa.list_(pa.string())), countable(pa.struct([("a", pa.string_view())]))
+    (True, False)
+    """
+    if pt.is_struct(kind) or pt.is_map(kind) or pt.is_list(kind) or pt.is_large_list(kind):
+        return all(countable(kind.field(i).type) for i in range(kind.num_fields))
+    plain = _is_text(kind) or pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_fixed_size_binary(kind)
+    return bool(plain or pt.is_null(kind))
+
+
 def _extents(column: pa.Array, begin: Numbers, end: Numbers) -> Sizes:
     """Bytes of the values from each `begin` up to its `end`."""
     kind = column.type

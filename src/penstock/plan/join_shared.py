@@ -27,7 +27,18 @@ from penstock.kernels.window.side import ENTRY
 from penstock.kernels.window.windows import FAR, RowWindow, TimeWindow
 from penstock.plan.base import Plan, Side
 from penstock.plan.faults import Faults
-from penstock.plan.join_streams import On, Within, key_pairs, name_faults, read_shape, read_times, read_window, width_of
+from penstock.plan.join_streams import (
+    On,
+    Within,
+    check_columns,
+    check_condition,
+    key_pairs,
+    name_faults,
+    read_shape,
+    read_times,
+    read_window,
+    width_of,
+)
 from penstock.plan.units import format_duration, format_size, parse_duration, parse_size
 from penstock.tables.keys import PARTITIONS
 
@@ -131,6 +142,7 @@ class JoinSharedPlan(Plan):
         by_rows = bool(found) and found[0][1]
         tried(_check_kinds, {name: kind for name, kind in kinds.items() if kind is not None})
         tried(_check_predicates, queries, on)
+        tried(check_condition, where)
         times = tried(read_times, left, right, time, None if by_rows or not found else TimeWindow(1, 1))
         size = tried(parse_size, memory)
         late = tried(parse_duration, lateness, option="lateness")
@@ -289,6 +301,7 @@ def _read_join(left: pa.Schema, right: pa.Schema, on: On | None, where: Where | 
             "Nothing says which rows belong together.",
             do='Give on="id" for equal columns, or where= with a function of two record batches, or both.',
         )
+    check_columns(left, right)
     return Shape(left, right, ())
 
 

@@ -9,9 +9,17 @@ from typing import Any, ClassVar, Literal, get_args
 
 import pyarrow as pa
 
-from penstock.errors import BadOption, KeyTypeMismatch, MemoryTooSmall, PenstockError, PlanError, UnknownColumn
+from penstock.errors import (
+    BadOption,
+    KeyTypeMismatch,
+    MemoryTooSmall,
+    PenstockError,
+    PlanError,
+    UnknownColumn,
+    UnsupportedType,
+)
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metric
-from penstock.kernels.measure import fixed_width
+from penstock.kernels.measure import countable, fixed_width
 from penstock.kernels.window.custom import Custom
 from penstock.kernels.window.estimates import Given
 from penstock.kernels.window.exact import Exact
@@ -33,6 +41,9 @@ from penstock.tables.keys import PARTITIONS, key_kind
 Allocation = Literal["variable", "fixed"]
 On = str | Sequence[str] | Mapping[str, str]
 Within = str | timedelta | Window | tuple[Any, Any]
+
+#: What the archive and the catch-up say of a row; Spark takes no notice of upper and lower case.
+_NOTED = {*NOTES.names, "_batch", "_file", "_row", "_gone", "_noted", "_metadata"}
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "exact": Exact,
@@ -142,6 +153,8 @@ class JoinStreamsPlan(Plan):
         window = tried(read_window, within)
         times = tried(read_times, left, right, time, window)
         chosen = tried(read_policy, policy)
+        tried(check_condition, where)
+        tried(_check_probabilities, probabilities)
         size = tried(parse_size, memory)
         counts = None if estimator is None else tried(parse_size, estimator, option="estimator")
         late = tried(parse_duration, lateness, option="lateness")
@@ -326,6 +339,7 @@ def read_shape(left: pa.Schema, right: pa.Schema, on: On, how: How) -> Shape:
     """The columns of a join, or what is wrong with them."""
     if how not in get_args(How):
         raise BadOption(f"how={how!r} is no kind of join.", do=f"Choose one of: {', '.join(get_args(How))}.")
+    check_columns(left, right)
     pairs = key_pairs(on)
     if not pairs:
         raise BadOption("`on` names no column.", do='Give at least one: on="id", or on={"order_id": "id"}.')
@@ -346,6 +360,38 @@ def read_shape(left: pa.Schema, right: pa.Schema, on: On, how: How) -> Shape:
     return shape
 
 
+def check_columns(left: pa.Schema, right: pa.Schema) -> None:
+    """Refuse columns whose values a memory budget cannot count."""
+    for schema, where in ((left, "The left stream"), (right, "The right stream")):
+        for field in schema:
+            if not countable(field.type):
+                raise UnsupportedType(
+                    f"{where}'s {field.name!r} is {field.type}.",
+                    why="Memory is counted row by row, and values of this type share their bytes.",
+                    do="Cast it first: a view or dictionary to its plain type, an array of a fixed size to a list.",
+                )
+
+
+def check_condition(where: Any) -> None:
+    """Refuse a further condition that is no function."""
+    if where is not None and not callable(where):
+        raise BadOption(
+            f"where={where!r} is no function.",
+            why="It is asked about pairs of rows, many at once, and text is not run as code.",
+            do="Give a function of two record batches, such as "
+            "lambda left, right: pyarrow.compute.less(left['a'], right['b']).",
+        )
+
+
+def _check_probabilities(given: Any) -> None:
+    pair = given if isinstance(given, tuple | list) else ()
+    if len(pair) != 2 or not all(one is None or callable(one) for one in pair):
+        raise BadOption(
+            f"probabilities={given!r} is not one function for each side.",
+            do="Give a pair of functions of an array of keys: probabilities=(left, right), None where it is not known.",
+        )
+
+
 def read_times(
     left: pa.Schema, right: pa.Schema, time: str | tuple[str, str] | None, window: Window | None
 ) -> tuple[str, str] | None:
@@ -364,9 +410,10 @@ def read_times(
     for schema, name, where in ((left, names[0], "The left stream"), (right, names[1], "The right stream")):
         if name not in schema.names:
             raise UnknownColumn.among(name, schema.names, where)
-        if not pa.types.is_timestamp(schema.field(name).type):
+        kind = schema.field(name).type
+        if not pa.types.is_timestamp(kind) or kind.unit == "ns":
             raise BadOption(
-                f"{where}'s {name!r} is {schema.field(name).type} and not a timestamp.",
+                f"{where}'s {name!r} is {kind} and not a timestamp{' of microseconds' * pa.types.is_timestamp(kind)}.",
                 do=f"Make one of it: .withColumn({name!r}, col({name!r}).cast('timestamp')).",
             )
     return names[0], names[1]
@@ -422,7 +469,7 @@ def name_faults(shape: Shape, archive: bool) -> list[PenstockError]:
                 do=f"Rename it in one of them first: .withColumnRenamed({both[0]!r}, 'right_{both[0]}').",
             )
         )
-    taken = [name for schema in shape.sides for name in schema.names if name in NOTES.names]
+    taken = [name for schema in shape.sides for name in schema.names if name.lower() in _NOTED]
     if archive and taken:
         faults.append(PlanError(f"The archive has a column {taken[0]!r} of its own.", do="Rename the stream's."))
     differing = [
