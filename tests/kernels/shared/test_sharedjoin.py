@@ -172,6 +172,28 @@ def test_a_selection_stands_above_the_join():
     assert pairs(out["large"]) == [(0, 1)]
 
 
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_rows_do_not_wait_where_no_query_stands(by_rows):
+    """Also while one stream is silent, and no watermark says that rows are old."""
+    host = Host(lambda: make(windows={"q": 50}, by_rows=by_rows, budget=256 << 10))
+    host.step([rows(0, [1], [1]), change(0, "remove", "q")])
+    for step in range(10):
+        host.step([rows(0, np.arange(400), np.full(400, step + 2))])
+        assert host.kernel.metrics()["rows_waiting"] == 0
+    host.crash()
+    host.step([change(1, "add", "q", 50, "rows" if by_rows else "us"), rows(0, [7], [20], 5), rows(1, [7], [21], 6)])
+    assert pairs(host.results()["q"]) == [(5, 6)]
+
+
+def test_a_query_that_comes_by_the_name_of_another_does_not_select_as_that_one_did():
+    host = Host(lambda: make(select={"large": lambda found: pa.compute.greater(found.column("w"), 7)}))
+    host.step([rows(0, [1], [1]), rows(1, [1, 1], [1, 2])])
+    host.step([change(0, "remove", "large"), change(1, "add", "large", 50)])
+    host.crash()
+    host.step([rows(0, [1], [3]), rows(1, [1, 1], [3, 4])])
+    assert pairs(host.results()["large"]) == [(0, 0), (0, 1)]
+
+
 def test_a_query_that_comes_later_may_select_and_keeps_that_over_a_restore():
     some = Selection.of([("w", ">", 0), ("v", "in", [0, 1])], SHAPE.results).written()
     host = Host(make, restart_every_step=True)

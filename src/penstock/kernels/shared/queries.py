@@ -28,7 +28,8 @@ class Query:
 
     `since` is the first row it wants, over both sides, and `since_sides` the first of each; `until` the first that it
     does not want any more. All rows before `done` have scanned its window. It has been sent all pairs of the rows
-    before `sent`, and of that row the first `sent_pairs`. `select` says which pairs it wants, as a change had it.
+    before `sent`, and of that row the first `sent_pairs`. One that was `added` by a change wants the pairs that
+    `select` says, as the change had it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Query:
     sent: int = 0
     sent_pairs: int = 0
     select: str | None = None
+    added: bool = False
 
 
 class QuerySet:
@@ -55,7 +57,7 @@ class QuerySet:
     def __init__(self, queries: Iterable[tuple[str, int]] = ()) -> None:
         self.all: list[Query] = []
         for name, window in queries:
-            self.add(name, window, 0, (0, 0))
+            self.add(name, window, 0, (0, 0), added=False)
 
     def __len__(self) -> int:
         return len(self.all)
@@ -74,12 +76,21 @@ class QuerySet:
         """The first row that has jobs left; beyond all rows without queries."""
         return self.all[-1].done if self.all else FAR
 
-    def add(self, name: str, window: int, arrived: int, sides: tuple[int, int], select: str | None = None) -> None:
+    def add(
+        self,
+        name: str,
+        window: int,
+        arrived: int,
+        sides: tuple[int, int],
+        select: str | None = None,
+        *,
+        added: bool = True,
+    ) -> None:
         """A query comes when `arrived` rows have, so many of each side."""
         at = bisect_right([query.window for query in self.all], window)
         # It wants none of the rows that wait for the next smaller window: for it they are done.
         done = self.all[at - 1].done if at else arrived
-        self.all.insert(at, Query(name, window, arrived, sides, done=done, sent=done, select=select))
+        self.all.insert(at, Query(name, window, arrived, sides, done=done, sent=done, select=select, added=added))
 
     def remove(self, name: str, arrived: int) -> None:
         """A query goes when `arrived` rows have come."""

@@ -81,7 +81,10 @@ class Sending:
         return self._responses.setdefault(query.name, Response())
 
     def _send_to(self, query: Query, rows: pa.RecordBatch) -> Iterator[Emission]:
-        select = self._select.get(query.name) if query.select is None else _selection(query.select, self._shape)
+        # One that was added may have the name of one that went: what that one selected is not its business.
+        select = None if query.added else self._select.get(query.name)
+        if query.select is not None:
+            select = _selection(query.select, self._shape)
         if select is not None:
             rows = rows.filter(pa.array(truths(select, rows)))
         if not rows.num_rows:

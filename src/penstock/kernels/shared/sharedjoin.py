@@ -317,6 +317,9 @@ class SharedJoin(Kernel):
             self._counts["rows_expired"] += side.rows.drop_front(self._closed(number), self._log)
 
     def _closed(self, side: int) -> Callable[[I64, I64], Mask]:
+        if not len(self._queries) and not len(self._waiting):
+            # A query that comes later gets pairs of rows that come later.
+            return lambda moments, numbers: np.ones(len(moments), np.bool_)
         widest = self._queries.widest
         mine, theirs = (np.flatnonzero(self._waiting.sides == one) for one in (side, 1 - side))
         first = int(self._waiting.numbers[mine[0]]) if len(mine) else FAR
