@@ -158,6 +158,7 @@ def test_a_budget_too_small_names_the_smallest_that_does(tmp_path, products, pre
         plan(products, memory="64KB", slots=slots)
     text = str(caught.value)
     assert "penstock prepare" in text
+    assert ("fewer slots: slots=2" in text) == (slots == 4)
     least = re.search(r'at least memory="([^"]+)"', text)[1]
     made = plan(products, memory=least, slots=slots)
     for slot in range(slots):

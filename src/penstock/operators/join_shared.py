@@ -9,7 +9,7 @@ from penstock.plan.join_shared import SLICE, JoinSharedPlan
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
 from penstock.spark.shared_flow import SharedFlow, changes_stream
-from penstock.spark.slots import shuffle_partitions
+from penstock.spark.slots import usual_slots
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -88,7 +88,7 @@ def join_shared(
         memory=memory,
         scheduler=scheduler,
         slots=slots,
-        cores=shuffle_partitions(left.sparkSession),
+        cores=usual_slots(left.sparkSession),
         time=time,
         lateness=lateness,
         where=where,

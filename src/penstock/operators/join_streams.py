@@ -10,7 +10,7 @@ from penstock.kernels.window.shape import ARCHIVE, RESIDENCE
 from penstock.plan.join_streams import JoinStreamsPlan
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
-from penstock.spark.slots import shuffle_partitions
+from penstock.spark.slots import usual_slots
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -93,7 +93,7 @@ def join_streams(
         within=within,
         memory=memory,
         slots=slots,
-        cores=shuffle_partitions(left.sparkSession),
+        cores=usual_slots(left.sparkSession),
         time=time,
         lateness=lateness,
         policy=policy,

@@ -10,7 +10,7 @@ from penstock.plan.join_table import Division
 from penstock.plan.table_joins import plan_join_table
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
-from penstock.spark.slots import shuffle_partitions
+from penstock.spark.slots import usual_slots
 from penstock.tables.base import Table
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def join_table(
         on=on,
         memory=memory,
         how=how,
-        slots=shuffle_partitions(stream.sparkSession) if slots is None else slots,
+        slots=usual_slots(stream.sparkSession) if slots is None else slots,
         division=division,
         pages_per_step=pages_per_step,
         shed=shed,

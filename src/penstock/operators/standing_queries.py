@@ -15,7 +15,7 @@ from penstock.kernels.standing.strategies import Strategy
 from penstock.plan.standing_queries import StandingQueriesPlan
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
-from penstock.spark.slots import shuffle_partitions
+from penstock.spark.slots import usual_slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +87,7 @@ def StandingQueries(  # noqa: N802
         queries=given,
         changes=None if changes is None else arrow_schema(changes),
         memory=memory,
-        slots=shuffle_partitions(left.sparkSession) if slots is None else slots,
+        slots=usual_slots(left.sparkSession) if slots is None else slots,
         output=output,
         strategy=strategy,
         keep=keep,

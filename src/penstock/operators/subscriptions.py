@@ -11,7 +11,7 @@ from penstock.plan.select_join_subscriptions import SelectJoinPlan
 from penstock.plan.subscriptions import SubscriptionsPlan
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
-from penstock.spark.slots import shuffle_partitions
+from penstock.spark.slots import usual_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,7 +92,7 @@ def Subscriptions(  # noqa: N802
     """
     parts = _names(partition_by)
     if slots is None:
-        slots = shuffle_partitions(stream.sparkSession) if parts else 1
+        slots = usual_slots(stream.sparkSession) if parts else 1
     if join is not None:
         if y is not None or agg is not None:
             raise BadOption(

@@ -9,7 +9,7 @@ from penstock.plan.join_table import JoinTablePlan
 from penstock.plan.surrogate import SurrogateKeysPlan
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
-from penstock.spark.slots import shuffle_partitions
+from penstock.spark.slots import usual_slots
 from penstock.tables.base import Table
 
 if TYPE_CHECKING:
@@ -59,6 +59,6 @@ def surrogate_keys(
         on=(on,) if isinstance(on, str) else tuple(on),
         how="left",
         memory=memory,
-        slots=shuffle_partitions(stream.sparkSession) if slots is None else slots,
+        slots=usual_slots(stream.sparkSession) if slots is None else slots,
     )
     return run(SurrogateKeysPlan.of(plan, surrogate=surrogate, first=first), [stream])

@@ -108,6 +108,7 @@ class JoinTablePlan(Plan):
         given, enough = format_size(self.memory), format_size(least, round_up=True)
         given = f"{self.memory:,} bytes" if given == enough else given
         less = self.condition.thrift or f"write the table with smaller pages: {_prepare(self.table)} --page 256KB"
+        less += f"; or share it among fewer slots: slots={self.slots // 2}" if self.slots > 1 else ""
         return [
             MemoryTooSmall(
                 f"{given} cannot hold one page and one packet of this join.",
@@ -174,10 +175,11 @@ class JoinTablePlan(Plan):
         )
         shared = shared // self.slots if self.division == "pages" else shared
         kind = "prepared" if self.table.by_key(0, 1) is not None else "Parquet"
+        pages = f"{len(self.table.pages):,} page{'s' if len(self.table.pages) != 1 else ''}"
         return "\n".join(
             [
                 f"join_table on {self.condition.describe(self.table.key)} ({self.how}, MESHJOIN)",
-                f"  table    {self.table.path}: {total:,} rows in {len(self.table.pages):,} pages, {kind}",
+                f"  table    {self.table.path}: {total:,} rows in {pages}, {kind}",
                 f"  work     {self.slots} slots, divided by {_DIVISIONS[self.division]}",
                 f"  memory   {format_size(self.memory)} in all, {format_size(self.memory // self.slots)} a slot",
                 f"  window   about {shared:,} rows of {width} B share one pass over the table",

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.tables.keys import PARTITIONS
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -54,3 +56,8 @@ def _signed(value: int) -> int:
 def shuffle_partitions(spark: SparkSession) -> int:
     """How many shuffle partitions a query started now will have."""
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+def usual_slots(spark: SparkSession) -> int:
+    """How many slots share the work where nobody says: as many as shuffle partitions, as far as there can be."""
+    return min(shuffle_partitions(spark), PARTITIONS)

@@ -18,7 +18,7 @@ from penstock.plan.view import Changing
 from penstock.plan.views.expressions import Value
 from penstock.spark.queries import empty, inserts, watermark_of
 from penstock.spark.schema import arrow_schema
-from penstock.spark.slots import shuffle_partitions
+from penstock.spark.slots import usual_slots
 from penstock.sql.catalogue import Catalogue, Function, Relation, Stream
 from penstock.sql.groups import explain, group
 from penstock.sql.parse import Query, parse
@@ -160,7 +160,7 @@ def _texts(text: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
 
 def _explained(queries: Mapping[str, Query], frames: Mapping[str, DataFrame], slots: int | None) -> str:
     session = next((frame.sparkSession for frame in frames.values()), None)
-    count = slots or (shuffle_partitions(session) if session is not None else 1)
+    count = slots or (usual_slots(session) if session is not None else 1)
     asked = {name: query for name, query in queries.items() if query.explain}
     return "\n\n".join(
         explain(query, {other: its for other, its in queries.items() if other != name}, slots=count)

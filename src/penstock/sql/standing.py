@@ -16,7 +16,7 @@ from penstock.plan.answering import AnsweringPlan
 from penstock.plan.base import Plan
 from penstock.spark.queries import answered, chosen, is_plain, named
 from penstock.spark.runtime import run
-from penstock.spark.slots import shuffle_partitions
+from penstock.spark.slots import usual_slots
 from penstock.sql.answers import Answer
 from penstock.sql.groups import Group, explain
 from penstock.sql.parse import Query
@@ -129,7 +129,7 @@ class Opened:
         self.group = group_
         self._frames = frames
         first = frames[group_.sources[0]]
-        inner = plan_of(group_, slots=shuffle_partitions(first.sparkSession) if slots is None else slots)
+        inner = plan_of(group_, slots=usual_slots(first.sparkSession) if slots is None else slots)
         assert isinstance(inner, Plan)
         self.channels = {name: self._channel(name) for name in group_.queries}
         self.plan = AnsweringPlan(
