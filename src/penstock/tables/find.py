@@ -22,9 +22,7 @@ def table(path: str | os.PathLike[str], *, key: str | Sequence[str]) -> Table:
     Only logs, footers or the manifest are read. Raises `UnreadableTable`, `UnknownColumn`, `UnsupportedType` or
     `BadOption`, each saying what to do.
     """
-    columns = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, list | tuple) else ()
-    if not columns or len(set(columns)) != len(columns) or not all(isinstance(name, str) for name in columns):
-        raise BadOption(f"key={key!r} is no key.", do="Name one column, or a list of different columns.")
+    columns = key_columns(key)
     where = local(path)
     try:
         if manifest.is_prepared(where):
@@ -37,6 +35,14 @@ def table(path: str | os.PathLike[str], *, key: str | Sequence[str]) -> Table:
     except PermissionError as error:
         what = f"{error.filename or where} may not be read."
         raise UnreadableTable(what, do="Give the user of this process the right to read it.") from error
+
+
+def key_columns(key: str | Sequence[str]) -> tuple[str, ...]:
+    """The columns of a key, however they were named."""
+    columns = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, list | tuple) else ()
+    if not columns or not all(isinstance(name, str) for name in columns) or len(set(columns)) != len(columns):
+        raise BadOption(f"key={key!r} is no key.", do="Name one column, or a list of different columns.")
+    return columns
 
 
 def local(path: str | os.PathLike[str]) -> Path:

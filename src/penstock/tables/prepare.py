@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.errors import BadOption
 from penstock.tables import keys, manifest
 from penstock.tables.base import Table
+from penstock.tables.find import key_columns
 from penstock.tables.find import table as find_table
 from penstock.tables.page_writer import PageWriter
 from penstock.tables.places import place_of
@@ -59,7 +60,7 @@ def prepare(
         uncompressed), as much again while it runs. Every row is read once and written twice.
     """
     _check_sizes(page_bytes, memory)
-    wanted = (key,) if isinstance(key, str) else tuple(key)
+    wanted = key_columns(key)
     if not isinstance(source, Table):
         origin = find_table(source, key=key)
     else:
@@ -103,9 +104,15 @@ def _check_target(place: Path, origin: Table) -> None:
 @contextlib.contextmanager
 def _beside(place: Path) -> Iterator[Path]:
     """An empty directory beside the target, held by one process; what a killed one left there is removed."""
-    place.parent.mkdir(parents=True, exist_ok=True)
     directory = place.parent / f".{place.name}.preparing"
-    directory.mkdir(exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadOption(
+            f"{place} cannot be written: {error.strerror or error}.",
+            why="The table is written into a directory beside it first.",
+            do="Name a target in a directory that is there, or can be made, and may be written to.",
+        ) from error
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
