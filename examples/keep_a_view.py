@@ -1,4 +1,7 @@
-"""A view of two tables that change, read fresh and stale: run it with a folder for its files."""
+"""A view of two tables that change, read at once and fresh. Its files are in the given folder, or a temporary one.
+
+./dev run python examples/keep_a_view.py [folder]
+"""
 
 from __future__ import annotations
 

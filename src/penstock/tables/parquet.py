@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -186,9 +187,12 @@ def column_chunk(group: pq.RowGroupMetaData, name: str) -> pq.ColumnChunkMetaDat
 
 def unreadable(file: Path, error: Exception) -> UnreadableTable:
     """The error for a file that cannot be planned."""
+    do = "Check that it is a complete Parquet file and may be read; names that begin with '_' or '.' are left out."
+    if re.search(r"\.(csv|tsv|txt|jsonl?|ndjson)(\.\w+)?$", file.name.lower()):
+        do = "A table is Parquet, Delta or Iceberg: write the rows as Parquet first, with pyarrow.parquet.write_table."
     return UnreadableTable(
         f"{file} cannot be read as Parquet: {str(error).splitlines()[0] if str(error) else type(error).__name__}.",
-        do="Check that it is a complete Parquet file and may be read; names that begin with '_' or '.' are left out.",
+        do=do,
     )
 
 
