@@ -19,6 +19,7 @@ from penstock.errors import (
     UnknownColumn,
     UnknownTable,
     UnreadableTable,
+    UnsupportedType,
     ViewDamaged,
     ViewInUse,
 )
@@ -198,6 +199,10 @@ def test_files_of_changes_that_cannot_be_read(spark, tmp_path, monkeypatch):
     rows = pa.table({"o": ["one"], OPERATION: ["insert"]})
     pq.write_table(rows, path)
     with pytest.raises(UnknownColumn, match="has no column 'c'"):
+        view.advance("orders")
+    texts = world.arrow("orders", world.newest["orders"]).set_column(0, "o", pa.array(["1"] * 60))
+    pq.write_table(texts.append_column(OPERATION, pa.array(["insert"] * 60)), path)
+    with pytest.raises(UnsupportedType, match="o is string in it, and int64 in the table"):
         view.advance("orders")
     path.unlink()
     world.change("orders")

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import SourceLost, UnknownColumn, UnsupportedType
 from penstock.plan.view import CHUNK, Changing
+from penstock.plan.views.kinds import common, kind_of
 from penstock.spark.crash import crash_point
 
 if TYPE_CHECKING:
@@ -131,8 +132,16 @@ class Log:
         self.check_columns(rows.column_names, f"{self.place / entry.name}")
         names = {name.lower(): name for name in rows.column_names}
         wanted = [*self._schema.names, self._spec.operation]
+        columns = [rows[names[name.lower()]] for name in wanted]
+        for column, field in zip(columns, self._schema, strict=False):
+            if not _same_kind(column.type, field.type):
+                raise UnsupportedType(
+                    f"{self.place / entry.name} does not fit {self.table}: {field.name} is {column.type} in it, and "
+                    f"{field.type} in the table.",
+                    why="Values of one kind are never read as those of another.",
+                    do="Mend the file: its columns must have the table's types.",
+                )
         try:
-            columns = [rows[names[name.lower()]] for name in wanted]
             # A safe cast: a value that does not fit is an error, never a NULL.
             return pa.table(columns, names=wanted).cast(self._empty().schema)
         except pa.ArrowException as fault:
@@ -140,6 +149,19 @@ class Log:
                 f"{self.place / entry.name} does not fit {self.table}: {str(fault).splitlines()[0]}",
                 do="Mend the file: its columns must have the table's types.",
             ) from fault
+
+
+def _same_kind(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether a cast keeps what a value means: a text is no number, and a time without a zone is no moment.
+
+    >>> _same_kind(pa.int32(), pa.int64()), _same_kind(pa.int64(), pa.timestamp("us"))
+    (True, False)
+    """
+    kind = kind_of(have)
+    if kind is None:  # nothing but NULLs, or another form, as of a dictionary
+        return True
+    moments = [pa.types.is_timestamp(type_) and type_.tz is not None for type_ in (have, want)]
+    return common([kind, kind_of(want) or kind]) is not None and moments[0] == moments[1]
 
 
 def in_chunks(entries: Sequence[Waiting], most: int = CHUNK) -> list[list[Waiting]]:
