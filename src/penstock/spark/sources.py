@@ -42,6 +42,12 @@ def read_json(spark: SparkSession, path: str, schema: str | StructType, **option
         None; parsed inside the JVM.
 
     `options` are those of Spark's file source (`maxFilesPerTrigger=1`) and of its JSON reader (`timestampFormat=…`).
+
+    Example::
+
+        orders = ps.read_json(spark, "orders/", "order_id long, product_id long", maxFilesPerTrigger=10)
+        flow = ps.join_table(orders, stock, on="product_id", memory="64MB")
+        flow.start(results="enriched/", set_aside="bad-records/", checkpoint="ck/")
     """
     for name in options:
         if name.lower() in _REFUSED:

@@ -76,6 +76,11 @@ def stream(
             come. Without it, a watermark on the DataFrame says both.
         key, order, deleted: for aggregates over ranges, where the stream brings the updates of a table: what tells rows
             apart, what grows with every update of a row (the event time, if not given), and where a row goes.
+
+    Example::
+
+        streams = {"quotes": ps.stream(quotes, event_time="at", lateness="1 minute", key="symbol")}
+        ps.sql("SELECT MIN(price) FROM quotes WHERE size BETWEEN 3 AND 5", streams=streams)
     """
     return Described(frame, event_time, lateness, key, order, deleted)
 

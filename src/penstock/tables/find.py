@@ -21,6 +21,11 @@ def table(path: str | os.PathLike[str], *, key: str | Sequence[str]) -> Table:
     A Parquet file, a directory of them, a Delta or Iceberg table as of its newest version, or what `prepare` wrote.
     Only logs, footers or the manifest are read. Raises `UnreadableTable`, `UnknownColumn`, `UnsupportedType` or
     `BadOption`, each saying what to do.
+
+    Example::
+
+        stock = ps.table("products/", key="product_id")
+        prices = ps.table("prices/", key=["market", "product_id"])
     """
     columns = key_columns(key)
     where = local(path)
