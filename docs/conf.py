@@ -15,7 +15,14 @@ author = "the Penstock authors"
 release = version = penstock.__version__
 copyright = author  # noqa: A001
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "public_names", "promises", "commands", "outside_links"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "public_names",
+    "promises",
+    "commands",
+    "outside_links",
+]
 exclude_patterns = ["_site", "_ext", "_static"]
 root_doc = "index"
 default_role = "code"  # docstrings write `names` as people do

@@ -19,7 +19,9 @@ def mend(app: Any, page: str, source: list[str]) -> None:
 
     def mended(link: re.Match[str]) -> str:
         text, target = link.groups()
-        return f"[{text}]({SHOWN[target]})" if target in SHOWN else f"{text} (`{target}`)"
+        if target in SHOWN:
+            return f"[{text}]({SHOWN[target]})"
+        return f"`{target}`" if target.endswith(text) else f"{text} (`{target}`)"
 
     source[0] = re.sub(rf"\[([^\]]*)\]\({re.escape(up)}([^)]*)\)", mended, source[0])
 

@@ -26,6 +26,38 @@ CALLED = {
     "sql": ".. autofunction:: penstock.sql.run.sql\n\n.. autoclass:: penstock.sql.standing.Standing\n   :members:\n"
 }
 
+#: What the public names give back and is no public name itself, with what one does with it.
+GIVEN_BACK = """## What they give back
+
+```{eval-rst}
+.. autoclass:: penstock.spark.running.Running
+   :members: active, wait, stop, progress
+.. autoclass:: penstock.spark.shared_flow.SharedFlow
+   :members: add, remove, queries
+.. autoclass:: penstock.sql.standing.Started
+   :members: active, wait, stop
+.. autoclass:: penstock.spark.catch_up.CaughtUp
+   :members:
+.. autoclass:: penstock.spark.catch_up_streams.CaughtUpStreams
+   :members:
+.. autoclass:: penstock.spark.views.answer.Answer
+   :members:
+.. autoclass:: penstock.spark.views.service.Progress
+   :members:
+```
+
+## Programs of your own
+
+```{eval-rst}
+.. autofunction:: penstock.spark.signals.stop_on_signal
+.. autoclass:: penstock.broker.receiver.NatsGateway
+   :members: open, subscribe, unsubscribe, close
+.. autoclass:: penstock.broker.gateway.Subscriber
+   :members: changes
+.. autoclass:: penstock.broker.gateway.Change
+```
+"""
+
 
 def grouped() -> dict[str, list[str]]:
     """The public names by layer."""
@@ -56,6 +88,8 @@ def fill(app: Any, page: str, source: list[str]) -> None:
     names = grouped()
     parts = [source[0]]
     for layer in [*GROUPS, *sorted(names.keys() - GROUPS.keys())]:
+        if layer == "errors":
+            parts.append(GIVEN_BACK)
         if layer in names:
             parts.append(f"## {GROUPS.get(layer, layer)}\n")
             parts += [f"```{{eval-rst}}\n{described(name)}```\n" for name in names[layer]]
