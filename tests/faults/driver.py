@@ -8,6 +8,7 @@ The workshop is a directory made by `workshop.Workshop`. Ends by itself when all
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ def main() -> None:
     arguments.add_argument("--fault", choices=FAULTS, default="none")
     arguments.add_argument("--trigger", choices=("available", "always"), default="available")
     arguments.add_argument("--master", default="")
+    arguments.add_argument("--bare", action="store_true", help="no word about signals, as in many a script")
     said = arguments.parse_args()
     base = said.workshop
     os.environ["TMPDIR"] = str(base / "tmp")
@@ -60,9 +62,12 @@ def main() -> None:
             writer = flow.results.writeStream.format("parquet").option("path", str(base / "spark-out"))
             started.append(writer.option("checkpointLocation", str(base / "spark-ck")).trigger(**trigger).start())
     print("started", flush=True)
-    with stop_on_signal(*started):
-        for one in started:
-            one.awaitTermination() if hasattr(one, "awaitTermination") else one.wait()
+    try:
+        with contextlib.nullcontext() if said.bare else stop_on_signal(*started):
+            for one in started:
+                one.awaitTermination() if hasattr(one, "awaitTermination") else one.wait()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
     spark.stop()
     print("done", flush=True)
 

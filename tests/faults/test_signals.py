@@ -19,12 +19,16 @@ def numbers(log: Path) -> set[int]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_program_ends_cleanly_when_asked(tmp_path: Path, number: signal.Signals) -> None:
     shop = Workshop(tmp_path / "shop", files=12)
-    program = shop.start("--sinks", "ledger", "--trigger", "always")
+    # Ctrl-C finds a script that only waits.
+    bare = ["--bare"] if number == signal.SIGINT else []
+    program = shop.start("--sinks", "ledger", "--trigger", "always", *bare)
     staging = shop.base / "out" / "_penstock" / "staging"
     program.wait_for(lambda: shop.batches() >= 3 and any(staging.iterdir()))
     under_way = shop.batches() - 1
     program.process.send_signal(number)
     assert program.wait(120) == 0, program.said
+    assert ("interrupted" in program.said) == bool(bare)
+    assert "Traceback" not in program.said
     commits = numbers(shop.base / "ck" / "commits")
     assert under_way in commits, "the batch under way was not finished"
     assert {int(entry.stem) for entry in (staging.parent / "ledger").iterdir()} == commits

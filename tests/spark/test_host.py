@@ -21,7 +21,7 @@ from penstock.plan.join_table import JoinTablePlan
 from penstock.spark import host as hosting
 from penstock.spark.chunks import ChunkCache
 from penstock.spark.host import METRICS, NUMBERS, reports_of
-from penstock.spark.outbox import Outbox, Parcel, unwrap
+from penstock.spark.outbox import Attempt, Outbox, Parcel, unwrap
 from penstock.spark.processor import Processor
 from penstock.testing import assert_same_rows
 
@@ -82,7 +82,7 @@ class Spark:
         self.batch = 0
         monkeypatch.setattr(ChunkCache, "here", classmethod(lambda cls, query, slot: cls(self.cache)))
         outbox = folder / "outbox"
-        monkeypatch.setattr(Outbox, "here", classmethod(lambda cls, query, slot: cls(outbox, str(self.batch))))
+        monkeypatch.setattr(Outbox, "here", classmethod(lambda cls, query, slot: cls(outbox, Attempt(self.batch))))
         monkeypatch.setattr(hosting, "batch_number", lambda: self.batch)
         hosting._live.clear()
 
@@ -249,3 +249,18 @@ def test_there_is_a_timer_exactly_while_something_is_pending(spark):
     spark.committed["timers"].clear()
     spark.run(None)
     assert not spark.committed["timers"]
+
+
+def test_flows_of_one_query_leave_each_other_what_is_on_its_way(tmp_path):
+    def sent(attempt):
+        (parcel,) = [*(outbox := Outbox(tmp_path, attempt)).add("results", rows_of(0)), *outbox.close()]
+        return parcel
+
+    one = sent(Attempt(batch=3, stage=7, partition=0, number=20))
+    other = sent(Attempt(batch=3, stage=7, partition=2, number=21))
+    later = sent(Attempt(batch=3, stage=8, partition=0, number=22))
+    assert sum(rows.num_rows for parcel in (one, other) for rows in unwrap(parcel, STREAM)) == 100
+    again = sent(Attempt(batch=3, stage=8, partition=0, number=23))
+    assert [path.name for path in tmp_path.iterdir()] == [again.file.rpartition("/")[2]] != [later.file]
+    sent(Attempt(batch=4, stage=9, partition=1, number=24))
+    assert len(list(tmp_path.iterdir())) == 1

@@ -7,6 +7,8 @@ once.
 
 A reader that lags must not let files pile up: with `_AHEAD` of them unread, rows travel in the message itself, which
 blocks until the reader has taken what came before. Files of attempts that failed are removed by the slot's next step.
+A query may hold several flows, each with a slot of that number: their tasks of one micro-batch leave each other's files
+alone.
 """
 
 from __future__ import annotations
@@ -36,6 +38,35 @@ class Parcel(NamedTuple):
     file: str | None
 
 
+class Attempt(NamedTuple):
+    """One attempt of one task."""
+
+    batch: int = 0
+    stage: int = 0
+    partition: int = 0
+    number: int = 0
+
+    @classmethod
+    def here(cls) -> Attempt:
+        """The one that this worker is at."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:
+            return cls()
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+        return cls(batch, context.stageId(), context.partitionId(), context.taskAttemptId())
+
+    def name(self, file: int) -> str:
+        """The name of its n-th file."""
+        return "-".join(map(str, (*self, file)))
+
+    def outdates(self, name: str) -> bool:
+        """Whether a file is of an earlier micro-batch, or of an attempt that this one repeats."""
+        batch, *task, number, _ = map(int, name.split("-"))
+        return batch != self.batch or (task == [self.stage, self.partition] and number != self.number)
+
+
 class _Open(NamedTuple):
     path: Path
     sink: pa.OSFile
@@ -45,24 +76,22 @@ class _Open(NamedTuple):
 class Outbox:
     """What one slot sends in one attempt of a task."""
 
-    def __init__(self, root: Path, attempt: str) -> None:
+    def __init__(self, root: Path, attempt: Attempt) -> None:
         self._root = root
         self._attempt = attempt
         self._made = 0
         self._open: dict[str, _Open] = {}
         self._root.mkdir(parents=True, exist_ok=True)
         for left in self._root.iterdir():
-            if not left.name.startswith(f"{attempt}-"):
+            if attempt.outdates(left.name):
                 left.unlink(missing_ok=True)
 
     @classmethod
     def here(cls, query: str, slot: int) -> Outbox:
         """The outbox of a query's slot in this task."""
-        from pyspark import SparkFiles, TaskContext
+        from pyspark import SparkFiles
 
-        context = TaskContext.get()
-        root = Path(SparkFiles.getRootDirectory()) / "penstock-outbox" / query / str(slot)
-        return cls(root, str(context.taskAttemptId() if context else 0))
+        return cls(Path(SparkFiles.getRootDirectory()) / "penstock-outbox" / query / str(slot), Attempt.here())
 
     def add(self, channel: str, rows: pa.RecordBatch) -> Iterator[Parcel]:
         """Take in rows; give out what is ready to travel."""
@@ -82,7 +111,7 @@ class Outbox:
     def _new_file(self, channel: str, schema: pa.Schema) -> _Open | None:
         if sum(1 for _ in self._root.iterdir()) >= _AHEAD:
             return None
-        path = self._root / f"{self._attempt}-{self._made}"
+        path = self._root / self._attempt.name(self._made)
         self._made += 1
         sink = pa.OSFile(str(path), "wb")
         self._open[channel] = _Open(path, sink, pa.ipc.new_stream(sink, schema))

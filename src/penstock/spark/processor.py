@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from penstock.spark.signals import ignore_interrupts
+
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
@@ -36,6 +38,7 @@ class Processor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark at the start of each task."""
+        ignore_interrupts()
         self.handle = handle
         self.head = handle.getValueState("head", "body binary")
         self.chunks = handle.getMapState("chunks", "name string", "blob binary")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import SourceLost
 from penstock.spark.failures import cause
+from penstock.spark.signals import interrupts_are_free, stop_on_signal
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -47,7 +49,19 @@ class Running:
         return bool(self.query.isActive)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it ends (True) or the time is over (False). Raises what went wrong, unwrapped."""
+        """Wait until it ends (True) or the time is over (False). Raises what went wrong, unwrapped.
+
+        Ctrl-C meanwhile stops it as `stop` does, and is raised after that, unless the program handles it itself.
+        """
+        if not interrupts_are_free():
+            return self._wait(seconds)
+        with stop_on_signal(self, signals=(signal.SIGINT,)) as asked:
+            ended = self._wait(seconds)
+        if asked.is_set():
+            raise KeyboardInterrupt
+        return ended
+
+    def _wait(self, seconds: float | None) -> bool:
         try:
             # Spark's annotation says int; it takes fractions of a second too.
             ended = self.query.awaitTermination(None if seconds is None else max(seconds, 0.001))  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ from penstock.kernels.contract import RESULTS
 from penstock.spark.crash import crash_point
 from penstock.spark.files import read_whole, sync_directory, write_whole
 from penstock.spark.outbox import discard, unwrap
+from penstock.spark.signals import ignore_interrupts
 from penstock.spark.wire import batch_number, parcels
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def file_writer(
     """A function for `mapInArrow` that writes the blobs of the given channels as staged Parquet files."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ignore_interrupts()
         open_files: dict[str, StagedFile] = {}
         number = batch_number()
         for parcel in parcels(batches):

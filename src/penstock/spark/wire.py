@@ -17,10 +17,12 @@ import pyarrow.compute as pc
 from penstock.plan.base import Side
 from penstock.plan.routing import RangeSide
 from penstock.spark.crash import crash_point
-from penstock.spark.outbox import Parcel, discard, unwrap
+from penstock.spark.outbox import Attempt, Parcel, discard, unwrap
+from penstock.spark.signals import ignore_interrupts
 from penstock.tables.keys import hash_keys, slot_of
 
-PACKED = "slot int, at timestamp, side int, blob binary"
+#: `timestamp` alone would be what `spark.sql.timestampType` says.
+PACKED = "slot int, at timestamp_ltz, side int, blob binary"
 _PACKED_ARROW = pa.schema(
     [
         ("slot", pa.int32()),
@@ -54,11 +56,7 @@ def marks_in(columns: Iterable[str]) -> tuple[str, ...]:
 
 def batch_number() -> int:
     """The micro-batch this task belongs to."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    said = context.getLocalProperty("streaming.sql.batchId") if context else None
-    return int(said) if said else 0
+    return Attempt.here().batch
 
 
 def clock_of(batch: int) -> int:
@@ -70,6 +68,7 @@ def packer(side: Side, number: int, ids: tuple[int, ...]) -> Callable[[Batches],
     """A function for `mapInArrow` that packs the rows of one side."""
 
     def pack(batches: Batches) -> Iterator[pa.RecordBatch]:
+        ignore_interrupts()
         at = clock_of(batch_number())
         latest: int | None = None
         for batch in batches:
@@ -95,6 +94,7 @@ def unpacker(channel: str, schema: pa.Schema) -> Callable[[Batches], Iterator[pa
     """A function for `mapInArrow` that turns the parcels of one channel into rows, and lets go of the others."""
 
     def unpack(batches: Batches) -> Iterator[pa.RecordBatch]:
+        ignore_interrupts()
         for parcel in parcels(batches):
             if parcel.channel == channel:
                 yield from in_larger(unwrap(parcel, schema))
