@@ -10,23 +10,25 @@ from penstock.spark.gateway import log_file
 
 _OURS = re.compile(r"penstock\.errors\.(\w+): (.*?)(?=\n\S|\n\n|\n\tat |\Z)", re.DOTALL)
 
+#: What Spark appends to a message, a code for each layer of wrapping.
+_CODES = re.compile(r"(\s+SQLSTATE: \w{5})+\s*\Z")
+
 #: What follows a trace, Python's or the JVM's: the fault that it is of.
-_FAULT = re.compile(r"^[ \t].*\n(?:Caused by: )?([A-Za-z_][\w.$]*: .+)", re.MULTILINE)
+_FAULT = re.compile(
+    r"^[ \t].*\n(?:Caused by: |py4j\.protocol\.Py4JJavaError: .*\n: )?([A-Za-z_][\w.$]*: .+)", re.MULTILINE
+)
+
+#: What Spark says of a file that it cannot read; the faults below it do not name the file.
+_UNREADABLE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] (.+)")
 
 
 def cause(failure: BaseException) -> BaseException:
     """The Penstock error inside what Spark raised, or `failure` itself when there is none, with a note that says in one
     line what the pages of it are about: notes come last where an error is printed.
 
-    >>> from penstock.errors import TableChanged
-    >>> type(
-    ...     cause(
-    ...         RuntimeError(
-    ...             "[X] wrapped\\npenstock.errors.TableChanged: a.parquet is gone.\\n  Put it back.\\n\\tat org.x"
-    ...         )
-    ...     )
-    ... )
-    <class 'penstock.errors.TableChanged'>
+    >>> said = "[X] wrapped\\npenstock.errors.TableChanged: a.parquet is gone.\\n  Put it back. SQLSTATE: 39000"
+    >>> cause(RuntimeError(said + "\\n\\tat org.x")).do
+    'Put it back.'
     """
     found = _OURS.findall(str(failure))
     if not found and "CANNOT_LOAD_STATE_STORE" in str(failure):
@@ -36,19 +38,22 @@ def cause(failure: BaseException) -> BaseException:
             _annotate(failure)
         return failure
     name, text = found[-1]
+    text = _CODES.sub("", text)
     kind = getattr(errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, PenstockError)):
         return failure
     what, *rest = (line.strip() for line in text.strip().splitlines())
-    ours = kind(what, why="\n  ".join(rest))
+    # What to do comes last in every error.
+    ours = kind(what, why="\n  ".join(rest[:-1]), do="".join(rest[-1:]))
     ours.__cause__ = failure
     return ours
 
 
 def _annotate(failure: BaseException) -> None:
-    faults = _FAULT.findall(str(failure).partition("=== Streaming Query ===")[0])
+    said = str(failure).partition("=== Streaming Query ===")[0]
+    faults = [*_UNREADABLE.findall(said)[-1:], *_FAULT.findall(said)[-1:]]
     if faults and not getattr(failure, "__notes__", None):
-        failure.add_note(f"In short: {faults[-1]}")
+        failure.add_note(f"In short: {' '.join(_CODES.sub('', fault) for fault in faults)}")
         failure.add_note(
             "Nothing of this micro-batch was committed: mend it, and start again with the same checkpoint."
         )

@@ -32,6 +32,7 @@ def start_quietly(conf: SparkConf) -> None:
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
+    from pyspark.logger import PySparkLogger
 
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
@@ -52,6 +53,9 @@ def start_quietly(conf: SparkConf) -> None:
         os.close(descriptor)
         atexit.register(_remove_if_uneventful, _log)
     SparkContext._ensure_initialized(gateway=gateway)
+    # These print the stack of the JVM for every error in an expression, which is raised as well.
+    for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(logger).disabled = True
 
 
 def _remove_if_uneventful(path: Path) -> None:
