@@ -21,8 +21,9 @@ import penstock as ps
 from penstock.errors import BadOption, PlanError, SessionNotReady
 from penstock.kernels.contract import Changes, Emission, Kernel, Metric
 from penstock.plan.base import Plan, Side
+from penstock.spark.session import NEEDED
 from penstock.testing import assert_same_rows
-from tests.spark.conftest import FINITE, assert_is_join, eventually, python_workers
+from tests.spark.conftest import FINITE, Desk, assert_is_join, eventually, python_workers
 
 pytestmark = pytest.mark.spark
 
@@ -179,6 +180,33 @@ def test_a_stream_with_a_watermark_of_its_own_changes_nothing(desk, times):
     frame = desk.stream(stream).withWatermark("at", "1 minute").filter("id >= 0").select("id", "k", "at")
     flow = ps.join_table(frame, desk.table(ROWS, "k"), on="k", memory="16MB", pages_per_step=1)
     assert_is_join(desk.run(flow), stream, ROWS, ["k"], ["k"])
+
+
+def test_flows_of_one_query_in_a_session_with_settings_of_its_own(desk):
+    theirs = Desk(desk.spark.newSession(), desk.folder)
+    for name, value in {
+        "stateStore.providerClass": NEEDED["spark.sql.streaming.stateStore.providerClass"],
+        "timestampType": "TIMESTAMP_NTZ",
+        "session.timeZone": "America/New_York",
+        "caseSensitive": "true",
+        "execution.arrow.maxRecordsPerBatch": "7",
+        "execution.arrow.useLargeVarTypes": "true",
+        "shuffle.partitions": "3",
+    }.items():
+        theirs.spark.conf.set(f"spark.sql.{'streaming.' * name.startswith('state')}{name}", value)
+    moment = datetime(2026, 3, 8, 7, tzinfo=UTC)
+    stream = orders(0).append_column("at", pa.array([moment] * 200, pa.timestamp("us", "UTC")))
+    table = theirs.table(ROWS, "k")
+    one, other = (
+        ps.join_table(theirs.stream(half, 2, name), table, on="k", memory="16MB", pages_per_step=3)
+        for name, half in (("a", stream.slice(0, 90)), ("b", stream.slice(90)))
+    )
+    parts = []
+    writer = one.results.unionByName(other.results).writeStream.option("checkpointLocation", str(desk.folder / "ck"))
+    writer = writer.foreachBatch(lambda batch, _: parts.append(batch.toArrow()))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    got = pa.concat_tables(part.cast(theirs.schema(one)) for part in parts)
+    assert_is_join(got, stream, ROWS, ["k"], ["k"])
 
 
 def test_a_stream_with_state_by_a_watermark_is_refused_before_anything_runs(desk):
@@ -349,6 +377,10 @@ def test_unknown_channels_and_places_are_refused_before_anything_runs(desk):
     assert "results, set_aside" in str(caught.value)
     with pytest.raises(BadOption, match="no channel 'late'"):
         flow.start(late="somewhere", checkpoint=str(desk.folder / "ck"))
+    with pytest.raises(BadOption, match="a single micro-batch"):
+        flow.start(results="somewhere", checkpoint=str(desk.folder / "ck"), trigger={"once": True})
+    with pytest.raises(BadOption, match="none that a flow can have"):
+        flow.start(results="somewhere", checkpoint=str(desk.folder / "ck"), trigger="1 second")
     with pytest.raises(BadOption, match="No channel has a place"):
         flow.start(checkpoint=str(desk.folder / "ck"))
     with pytest.raises(BadOption, match="results: s3a://bucket/out is not a local path"):

@@ -1,14 +1,20 @@
-"""What a session is given, without starting one."""
+"""What a session is given and asked for, and what is made of its failures, without starting one."""
 
 from __future__ import annotations
 
+import gc
 import socket
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from penstock.spark.session import _sockets
+from penstock.errors import SessionNotReady, TableChanged
+from penstock.spark import listener
+from penstock.spark.failures import cause
+from penstock.spark.session import NEEDED, _sockets, check_session
 
 
 @pytest.mark.parametrize("length", [20, 60, 64, 65, 120])
@@ -24,3 +30,48 @@ def test_sockets_are_used_only_where_their_paths_fit(tmp_path: Path, length: int
         except OSError:
             fits = False
     assert used == str(fits).lower()
+
+
+class Session:
+    """As much of one as is looked at."""
+
+    def __init__(self, **settings: str) -> None:
+        said = NEEDED | {f"spark.sql.streaming.{name.replace('_', '.')}": value for name, value in settings.items()}
+        self.conf = SimpleNamespace(get=lambda name, default=None: said.get(name, default))
+        self.added: list[Any] = []
+        self.streams = SimpleNamespace(_jsqm=SimpleNamespace(addListener=self.added.append))
+        streaming = SimpleNamespace(PythonStreamingQueryListenerWrapper=lambda one: one)
+        spark = SimpleNamespace(sql=SimpleNamespace(streaming=streaming))
+        jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=spark)))
+        self.sparkContext = SimpleNamespace(_gateway=SimpleNamespace(jvm=jvm))
+
+
+def test_what_spark_takes_for_true_is_true() -> None:
+    check_session(Session(noDataMicroBatches_enabled="TRUE"))  # type: ignore[arg-type]
+
+
+def test_a_session_that_cannot_do_is_told_why() -> None:
+    with pytest.raises(SessionNotReady, match="this layout of its logs cannot be read"):
+        check_session(Session(offsetLog_formatVersion="2"))  # type: ignore[arg-type]
+    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(SessionNotReady, match="a session of Spark Connect"):
+        check_session(remote)
+
+
+def test_a_session_is_heard_though_one_before_it_had_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "ensure_callback_server_started", lambda gateway: None)
+    for _ in range(10):
+        session = Session()
+        listener.listen(session, "flow", session)  # type: ignore[arg-type]
+        assert len(session.added) == 1
+        del session
+        gc.collect()
+
+
+@pytest.mark.parametrize("codes", ["", " SQLSTATE: 39000", " SQLSTATE: 39000 SQLSTATE: XXKST"])
+def test_an_error_comes_back_as_it_was_raised(codes: str) -> None:
+    raised = TableChanged("a.parquet is gone.", why="It was read.", do="Put it back.")
+    wrapped = f"[X] Traceback\n  File x\npenstock.errors.TableChanged: {raised}\n {codes}\n\tat org.apache.x(y)"
+    found = cause(RuntimeError(wrapped))
+    assert isinstance(found, TableChanged)
+    assert (found.what, found.why, found.do) == (raised.what, raised.why, raised.do)

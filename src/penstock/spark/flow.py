@@ -21,6 +21,7 @@ from penstock.spark.running import Running
 from penstock.spark.schema import spark_schema
 from penstock.spark.sink import WRITTEN, Ledger, commit, file_writer
 from penstock.spark.slots import shuffle_partitions
+from penstock.spark.trigger import check_trigger
 from penstock.spark.wire import unpacker
 from penstock.tables.places import place_of
 
@@ -105,9 +106,10 @@ class Flow:
         """Write channels as Parquet, each to its own directory, every row exactly once.
 
         `places` gives a directory for each channel by name: `flow.start(results="out/", set_aside="aside/",
-        checkpoint="ck/")`. `trigger` is as in Spark (`{"availableNow": True}`, `{"processingTime": "10 seconds"}`). A
-        crash at any moment is made good by starting again with the same checkpoint.
+        checkpoint="ck/")`. `trigger` is `{"availableNow": True}` or `{"processingTime": "10 seconds"}`, as in Spark.
+        A crash at any moment is made good by starting again with the same checkpoint.
         """
+        check_trigger(trigger)
         self._check_places(places, checkpoint)
         held = Checkpoint(checkpoint, self._plan)
         try:

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from pyspark.java_gateway import ensure_callback_server_started
 
@@ -118,14 +118,15 @@ class Listener:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
-_listeners: dict[int, Listener] = {}
+#: Not by its id, which a later session may have again.
+_listeners: WeakKeyDictionary[SparkSession, Listener] = WeakKeyDictionary()
 
 
 def listen(spark: SparkSession, name: str, flow: Any) -> None:
     """Have a flow told of the micro-batches whose metrics are observed under `name`."""
-    listener = _listeners.get(id(spark))
+    listener = _listeners.get(spark)
     if listener is None:
-        listener = _listeners[id(spark)] = Listener()
+        listener = _listeners[spark] = Listener()
         gateway: Any = spark.sparkContext._gateway
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         streaming = gateway.jvm.org.apache.spark.sql.streaming

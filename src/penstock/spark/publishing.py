@@ -23,6 +23,7 @@ from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.crash import crash_point
 from penstock.spark.running import Running
 from penstock.spark.sink import WRITTEN, Ledger, commit, file_writer, staging
+from penstock.spark.trigger import check_trigger
 from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
@@ -126,10 +127,11 @@ def publish(
         name: of these messages, for gateways to find them.
         checkpoint: as for any query; start again with the same one to go on.
         set_aside: a directory for updates that could not be used, as Parquet, each once.
-        trigger: as in Spark.
+        trigger: as for `flow.start`.
         crowd: a cell with more subscribers than this is split where that spares a gateway something.
         keep_seconds: how long the broker keeps messages for gateways that were away.
     """
+    check_trigger(trigger)
     plan = flow._plan
     if plan.name != SubscriptionsPlan.name:
         raise BadOption(f"A flow of {plan.name} has no messages to publish.", do="Publish a flow of Subscriptions.")

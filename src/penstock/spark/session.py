@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 #: The system allows 107 bytes for the path of a socket, and Spark names each by a UUID: `/.{36}.sock`.
 _LONGEST_SOCKET_DIRECTORY = 107 - 43
@@ -26,6 +25,21 @@ _LONGEST_SOCKET_DIRECTORY = 107 - 43
 NEEDED = {
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+}
+
+#: What Spark offers and a flow cannot have: what there is where nobody has set it, how that ends which is refused, why.
+_REFUSED = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "",
+        ".FileSystemBasedCheckpointFileManager",
+        "On local disks it does not replace the state of a micro-batch that is run again after a crash: parts of two "
+        "runs would be put together.",
+    ),
+    "spark.sql.streaming.offsetLog.formatVersion": (
+        "1",
+        "2",
+        "A checkpoint is looked through before a query starts on it, and this layout of its logs cannot be read.",
+    ),
 }
 
 #: What makes small micro-batches quick and keeps blobs, and so workers, small.
@@ -81,16 +95,20 @@ def _sockets(settings: Mapping[str, str]) -> dict[str, str]:
 
 def check_session(spark: SparkSession) -> None:
     """Refuse a session that would break a promise, with the lines to add."""
-    manager = spark.conf.get(_FILE_MANAGER, "") or ""
-    if manager.endswith(".FileSystemBasedCheckpointFileManager"):
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise SessionNotReady(
-            f"This Spark session has {_FILE_MANAGER} = {manager}.",
-            why="On local disks it does not replace the state of a micro-batch that is run again after a crash: parts "
-            "of two runs would be put together.",
-            do=f'Take it out: spark.conf.unset("{_FILE_MANAGER}").',
+            "This is a session of Spark Connect.",
+            why="A flow commits its output from the process of the driver, and a client of Spark Connect is none.",
+            do="Make the session where the program runs: penstock.session(), or SparkSession.builder.master(…).",
         )
+    for name, (usual, refused, why) in _REFUSED.items():
+        said = spark.conf.get(name, usual) or usual
+        if said.endswith(refused):
+            raise SessionNotReady(
+                f"This Spark session has {name} = {said}.", why=why, do=f'Take it out: spark.conf.unset("{name}").'
+            )
     # Asked without a default, Spark gives its own for what nobody has set; one of another type it would not take.
-    missing = {name: want for name, want in NEEDED.items() if spark.conf.get(name) != want}
+    missing = {name: want for name, want in NEEDED.items() if (spark.conf.get(name) or "").lower() != want.lower()}
     if missing:
         lines = "\n  ".join(f'spark.conf.set("{name}", "{want}")' for name, want in missing.items())
         raise SessionNotReady(
