@@ -14,6 +14,7 @@ from penstock.kernels.contract import Metric
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.surrogate import ASSIGNED, KEYS_SHARE, SurrogateKeys, assigned_schema
 from penstock.plan.join_table import JoinTablePlan
+from penstock.plan.units import parse_count
 from penstock.tables.base import Table
 from penstock.tables.keys import hash_range
 
@@ -29,8 +30,10 @@ class SurrogateKeysPlan(JoinTablePlan):
     reports: ClassVar[tuple[Metric, ...]] = SurrogateKeys.reports
     #: Another query would give its own numbers.
     together: ClassVar[tuple[str, ...]] = (ASSIGNED,)
-    #: Numbers go on from what is stored.
+    #: Numbers go on from what is stored, or above all that the table has by now,
     loose: ClassVar[tuple[str, ...]] = ("first",)
+    #: but not in a micro-batch that was begun: those that it gave may be in the output.
+    begun_with: ClassVar[tuple[str, ...]] = ("first",)
 
     @classmethod
     def of(cls, plan: JoinTablePlan, *, surrogate: str, first: int | None = None) -> SurrogateKeysPlan:
@@ -46,7 +49,7 @@ class SurrogateKeysPlan(JoinTablePlan):
                 why="New surrogate keys are whole numbers above all that the table has.",
                 do="Name a column of whole numbers beside the key.",
             )
-        start = first if first is not None else largest(table, surrogate) + 1
+        start = largest(table, surrogate) + 1 if first is None else parse_count(first, option="first", least=0)
         return cls.extended(plan, surrogate=surrogate, first=start)
 
     @property
@@ -87,10 +90,10 @@ class SurrogateKeysPlan(JoinTablePlan):
 
 
 def largest(table: Table, column: str) -> int:
-    """The largest number in a column; 0 if there is none. One pass over the table."""
+    """The largest number in a column; 0 if there is none above it. One pass over the table."""
     reader = table.open()
     try:
         found = [pc.max(batch[column]).as_py() for page in table.pages for batch in reader.batches(page)]
     finally:
         reader.close()
-    return max((number for number in found if number is not None), default=0)
+    return max((number for number in found if number is not None and number > 0), default=0)

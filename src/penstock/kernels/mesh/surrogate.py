@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import MemoryTooSmall
+from penstock.errors import MemoryTooSmall, UnsupportedType
 from penstock.kernels.contract import RESULTS, Batch, Changes, Emission, Metric
 from penstock.kernels.measure import measure
 from penstock.kernels.mesh.assigned import UNKNOWN, AssignedKeys, distinct
@@ -122,6 +122,12 @@ class SurrogateKeys(MeshJoin):
             return
         numbers = self._first + self._slot + self._slots * (self._given + np.arange(count, dtype=np.int64))
         kind = self._assigned_schema.field(len(self._assigned_schema) - 1).type
+        if int(numbers[-1]) > np.iinfo(kind.to_pandas_dtype()).max:
+            raise UnsupportedType(
+                f"Surrogate key {numbers[-1]:,} is greater than a column of type {kind} can hold.",
+                why=f"{count:,} keys that the table lacks are to get numbers from {numbers[0]:,} on.",
+                do="Write the table with the surrogate as int64 and begin a new checkpoint. Nothing is lost.",
+            )
         columns = [*self._new.columns, pa.array(numbers).cast(kind)]
         rows = pa.RecordBatch.from_arrays(columns, schema=self._assigned_schema)
         self._given += count
@@ -165,10 +171,11 @@ class SurrogateKeys(MeshJoin):
         return json.dumps(said).encode()
 
     def restore(self, head: bytes, chunks: Mapping[str, pa.Buffer]) -> None:
-        """Go on numbering where it stood; `first` is what it was, whatever the table has by now."""
+        """Go on numbering where it stood, or at `first` where the table has got greater numbers since."""
         said: dict[str, Any] = json.loads(head)
         super().restore(said["join"].encode(), chunks)
-        self._given, self._first = said["given"], said["first"]
+        self._given = said["given"]
+        self._first = max(said["first"], self._first - self._slots * self._given)
         self._keys.restore(said["keys"], chunks)
 
     def metrics(self) -> Mapping[str, float]:
