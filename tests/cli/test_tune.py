@@ -1,5 +1,7 @@
 """`penstock tune`, without measuring: what it shows, and what it refuses."""
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
@@ -48,12 +50,22 @@ def test_rate_takes_memory(tmp_path):
         (("--rate", "-1"), "more than 0"),
         (("--memory", "1KB"), "Give at least"),
         (("--memory", "lots"), "is not a size"),
+        (("--slots", "0"), "slots=0 is not between 1 and 64"),
+        (("--row", "-1"), "is not a size"),
     ],
 )
 def test_what_cannot_be_is_refused(words, message, tmp_path):
     code, said = tune(plain(tmp_path / "t").path, "--key", "id", *words)
     assert code == 1
     assert message in said
+
+
+def test_as_much_memory_as_it_says_is_enough(tmp_path):
+    table = plain(tmp_path / "t")
+    said = tune(table.path, "--key", "id", "--memory", "1KB", "--slots", 3)[1]
+    enough = re.search(r"at least --memory (\S+),", said)[1]
+    code, said = tune(table.path, "--key", "id", "--memory", enough, "--slots", 3)
+    assert code == 0, said
 
 
 def test_an_empty_table_is_refused(tmp_path):

@@ -12,8 +12,9 @@ from rich.table import Table as Grid
 
 from penstock.cli.say import console
 from penstock.plan.join_table import least_memory
-from penstock.plan.units import format_size, parse_size
+from penstock.plan.units import format_size, parse_count, parse_size
 from penstock.tables import Table, prepare, table
+from penstock.tables.keys import PARTITIONS
 
 
 def prepare_table(source: Path, target: Path, key: list[str], page: str | None) -> None:
@@ -58,8 +59,8 @@ def prepare_table(source: Path, target: Path, key: list[str], page: str | None) 
 
 def show_table(path: Path, key: list[str], slots: int | None) -> None:
     """Rows, pages, columns and the smallest memory of a table."""
+    count = slots_of(slots)
     opened = table(path, key=key)
-    count = slots or cores()
     prepared = opened.by_key(0, 1) is not None
     facts = Grid.grid(padding=(0, 2))
     facts.add_column(style="dim")
@@ -98,9 +99,14 @@ def _smallest(opened: Table, slots: int, prepared: bool) -> str:
     return f'at least memory="{format_size(least_memory(opened, slots, "key"), round_up=True)}" with {slots} slots'
 
 
+def slots_of(asked: int | None) -> int:
+    """How many slots somebody asked for; as many as there are cores otherwise."""
+    return cores() if asked is None else parse_count(asked, option="slots", most=PARTITIONS)
+
+
 def cores() -> int:
     """As many slots as `penstock.session()` has."""
-    return os.cpu_count() or 1
+    return min(os.cpu_count() or 1, PARTITIONS)
 
 
 def size_of(path: Path) -> int:

@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from penstock.cli.say import console, step
-from penstock.cli.tables import cores
-from penstock.errors import BadOption
+from penstock.cli.tables import slots_of
+from penstock.errors import BadOption, MemoryTooSmall
 from penstock.kernels.mesh.tune_cache import coefficients, machine
 from penstock.models.mesh_cost import Coefficients
 from penstock.models.mesh_tuner import Choice, breakdown, default_buffer, fastest, least_memory, smallest, with_buffer
@@ -61,13 +61,17 @@ def tune_table(asked: Asked) -> None:
     """Measure, choose, and show why."""
     if asked.memory is not None and asked.rate is not None:
         raise BadOption("--memory and --rate exclude each other.", do="Give the one that is fixed; the other is found.")
+    # Before anything is measured, which takes its time.
+    slots, row = slots_of(asked.slots), parse_size(asked.row, option="row")
+    memory = parse_size(asked.memory or "64MB") / slots
+    if asked.rate is not None and not asked.rate > 0:
+        raise BadOption(f"rate={asked.rate:g} is not a rate.", do="Give rows a second, more than 0.")
     found = table(asked.path, key=asked.key)
     if not found.rows:
         raise BadOption(f"{found.path} is empty.", why="Nothing can be measured.", do="Tune it once it has rows.")
     with step("measuring") as this:
-        c, cached = coefficients(found, parse_size(asked.row, option="row"), fresh=asked.fresh)
+        c, cached = coefficients(found, row, fresh=asked.fresh)
         this.done = f"{'measured before' if cached else 'measured'} on {machine()}"
-    slots = asked.slots or cores()
     division: Literal["key", "pages"] = "key" if found.by_key(0, 1) is not None else "pages"
     part = c.divided(slots, division)
     own = max(round(found.rows * c.v_R / len(found.pages) / c.v_P), 1)
@@ -75,12 +79,23 @@ def tune_table(asked: Asked) -> None:
     if asked.rate is not None:
         chosen, best = _for_rate(setting, asked.rate)
     else:
-        memory = parse_size(asked.memory or "64MB") / slots
+        _check_enough(setting, memory)
         chosen, best = fastest(part, memory, among=setting.own), fastest(part, memory)
     _show_costs(c)
     _show_choice(setting, chosen)
-    _show_curve(setting, chosen.memory.total if asked.rate is not None else parse_size(asked.memory or "64MB") / slots)
+    _show_curve(setting, chosen.memory.total if asked.rate is not None else memory)
     _show_advice(setting, found, chosen, best)
+
+
+def _check_enough(setting: Setting, memory: float) -> None:
+    c, own = setting.c, setting.own
+    if c.most_rows(memory, own) < 1:
+        least = float(c.buffer(own) + c.fixed + c.row_bytes(own)) * setting.slots
+        raise MemoryTooSmall(
+            f"{format_size(round(memory * setting.slots))} cannot hold one page and one packet in each slot.",
+            why=f"{setting.slots} slots need {format_size(round(least))}, most of it for one page of the table each.",
+            do=f"Give at least --memory {format_size(round(least), round_up=True).replace(' ', '')}, or fewer --slots.",
+        )
 
 
 def _for_rate(setting: Setting, rate: float) -> tuple[Choice, Choice]:

@@ -142,7 +142,7 @@ def smallest(c: Coefficients, rate: float, among: npt.ArrayLike | None = None) -
         if reached >= rate:
             return choice(c, rows, b)
         raise BadOption(
-            f"{rate:,.0f} rows a second is more than this join can serve with any memory.",
+            f"{rate:,.12g} rows a second is more than this join can serve with any memory.",
             why=f"What each row costs by itself limits it to {reached:,.0f} rows a second for each slot.",
             do="Use more slots (cores), a prepared table, or fewer columns of the table.",
         )
