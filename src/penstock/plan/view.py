@@ -36,6 +36,10 @@ class Changing:
             update_postimage; or the letters that change feeds use.
         order: a column of changes by which they are put in order within a file; without it, as they lie in it. Files
             are taken in the order of their names.
+
+    Example::
+
+        ps.Changing("customers/", changes="customers-changes/", key="customer_id")
     """
 
     base: Any

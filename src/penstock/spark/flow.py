@@ -107,7 +107,13 @@ class Flow:
 
         `places` gives a directory for each channel by name: `flow.start(results="out/", set_aside="aside/",
         checkpoint="ck/")`. `trigger` is `{"availableNow": True}` or `{"processingTime": "10 seconds"}`, as in Spark.
-        A crash at any moment is made good by starting again with the same checkpoint.
+        `name` is what Spark's own pages call the query. A crash at any moment is made good by starting again with the
+        same checkpoint; rows on a channel without a place are counted, not kept, and a warning says so.
+
+        Example::
+
+            running = flow.start(results="out/", set_aside="aside/", checkpoint="ck/")
+            running.wait(60)  # or running.stop(); running.progress()
         """
         check_trigger(trigger)
         self._check_places(places, checkpoint)

@@ -130,6 +130,11 @@ def publish(
         trigger: as for `flow.start`.
         crowd: a cell with more subscribers than this is split where that spares a gateway something.
         keep_seconds: how long the broker keeps messages for gateways that were away.
+
+    Example::
+
+        flow = ps.Subscriptions(quotes, x="risk", y="per", key="symbol", order="at")
+        running = ps.publish(flow, to="nats://localhost:4222", name="stocks", checkpoint="ck/", set_aside="aside/")
     """
     check_trigger(trigger)
     plan = flow._plan

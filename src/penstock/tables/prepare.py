@@ -49,7 +49,8 @@ def prepare(
     """Write `source` (a path or a table) into the directory `target`, to be joined by `key`; gives the new table.
 
     `page_bytes` is the size of a page, by default one 256th of the table and at most 4 MB. A join holds one page in
-    each slot, so smaller ones need less memory; larger ones are read with less effort for each row.
+    each slot, so smaller ones need less memory; larger ones are read with less effort for each row. `memory` is what
+    preparing may take, in bytes as well. `progress` is told what is done, how much of it, and of how much.
 
     Guarantees
         `target` is the whole new table, or what it was before: everything is written and synced beside it, then put in
@@ -58,6 +59,11 @@ def prepare(
     State and cost
         About `memory` bytes, whatever the size of the table. On disk, beside the result (about the size of the rows
         uncompressed), as much again while it runs. Every row is read once and written twice.
+
+    Example::
+
+        ps.prepare("products/", "prepared/", key="product_id")
+        stock = ps.table("prepared/", key="product_id")
     """
     _check_sizes(page_bytes, memory)
     wanted = key_columns(key)
