@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.cli.pipeline import tell_news
+from penstock.cli.pipeline import run, tell_news
 from penstock.cli.say import console
 from penstock.cli.serve import Asked, serve
 from penstock.errors import BadOption
@@ -174,6 +175,24 @@ def test_no_token_is_made_where_none_is_shown(tmp_path: Path, monkeypatch: pytes
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(BadOption, match="Address already in use"):
         serve(Asked(tmp_path, "127.0.0.1", taken.getsockname()[1], [], False))
     assert not (tmp_path / "pipeline-run" / "token.json").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_asks_to_stop_while_spark_starts_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "pipeline.toml").write_text(PIPELINE + '[queries.q]\nsql = "SELECT order_id FROM orders"\n')
+    before, ended = signal.getsignal(number), []
+    for command in ("serve", "pipeline"):
+        module = f"penstock.cli.{command}"
+        monkeypatch.setattr(f"{module}.open_session", lambda *_: signal.raise_signal(number))
+        monkeypatch.setattr(f"{module}.Run", lambda *_, **__: pytest.fail("it began"))
+        monkeypatch.setattr(f"{module}.shut_down", lambda: ended.append(True))
+    serve(Asked(tmp_path, "127.0.0.1", 0, [], False))
+    assert run(tmp_path) == 0
+    assert len(ended) == 2
+    assert signal.getsignal(number) == before
 
 
 def test_the_longest_text_is_the_one_that_can_be_read() -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 from pathlib import Path
-from types import FrameType
 
 import pyarrow as pa
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from penstock.cli.say import console, show_error, step, without_interrupts
+from penstock.cli.say import asking, console, show_error, step, without_interrupts
 from penstock.errors import BadOption, PenstockError
 from penstock.kernels.contract import SET_ASIDE
 from penstock.plan.pipeline.starting import starting
@@ -66,25 +64,15 @@ def run(path: Path) -> int:
     if not pipeline.queries:
         raise BadOption(f"{path} has no query.", do="Add one: [queries.some_name] with sql = … or operator = ….")
     asked = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        for each, old in before.items():
-            signal.signal(each, old)  # the second one does what it did before
-        asked.set()
-
-    def listen() -> None:
-        for number in before:
-            signal.signal(number, ask)
-
-    listen()
     without_interrupts()
     logging.getLogger("penstock.server").addHandler(logging.NullHandler())  # what fails is told here, once
-    try:
+    with asking(asked.set) as listen:
         with step("starting Spark"):
             spark = open_session(pipeline)
         listen()  # a new session takes Ctrl-C for itself
         try:
+            if asked.is_set():
+                return 0
             running = Run(pipeline, spark, show).start()
             console.print(f"running: {', '.join(pipeline.queries)}; Ctrl-C stops", style="dim", soft_wrap=True)
             try:
@@ -96,9 +84,6 @@ def run(path: Path) -> int:
             return tell(running)
         finally:
             shut_down()
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 def tell(running: Run) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from rich.console import Console
 from rich.markup import escape
@@ -31,6 +33,33 @@ def without_interrupts() -> None:
         return not (record.exc_info and isinstance(record.exc_info[1], InterruptedError))
 
     logging.getLogger("py4j.clientserver").addFilter(is_news)
+
+
+@contextmanager
+def asking(to_stop: Callable[[], object]) -> Iterator[Callable[[], None]]:
+    """Have the first SIGTERM or Ctrl-C call `to_stop`; the second does what it did before. Gives what listens again."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    asked = False
+
+    def restore() -> None:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+        restore()
+        to_stop()
+
+    def listen() -> None:
+        for number in () if asked else before:
+            signal.signal(number, ask)
+
+    listen()
+    try:
+        yield listen
+    finally:
+        restore()
 
 
 class Step:

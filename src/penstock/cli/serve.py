@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from penstock.cli.say import console, step, without_interrupts
+from penstock.cli.say import asking, console, step, without_interrupts
 from penstock.errors import BadOption
 from penstock.server.app import make_app
 from penstock.server.auth import open_token
@@ -43,22 +43,30 @@ def serve(asked: Asked) -> None:
     limits = Limits()
     # Before anything is started, and before a token is made that is shown once.
     serving = _bound(asked, limits)
-    with step("starting Spark"):
-        spark = open_session(pipeline, "penstock-serve")
-    try:
-        running = Run(pipeline, spark, None, limits=limits)
-        token, text = open_token(pipeline.folder, anew=asked.new_token)
-        names = hosts(asked.host, serving.port, asked.allow_hosts)
-        running.start()
+    with asking(serving.ask_to_stop) as listen:
+        with step("starting Spark"):
+            spark = open_session(pipeline, "penstock-serve")
+        listen()  # a new session takes Ctrl-C for itself
         try:
-            _say(asked, serving.port, text, pipeline.folder)
-            serving.run(make_app(running.engine, token, names, limits))
+            if not serving.asked:
+                _serve(asked, serving, Run(pipeline, spark, None, limits=limits), limits)
         finally:
-            console.print("stopping", style="dim")
             serving.stop()
-            running.stop()
+            shut_down()
+
+
+def _serve(asked: Asked, serving: Serving, running: Run, limits: Limits) -> None:
+    folder = running.engine.folder
+    token, text = open_token(folder, anew=asked.new_token)
+    names = hosts(asked.host, serving.port, asked.allow_hosts)
+    running.start()
+    try:
+        _say(asked, serving.port, text, folder)
+        serving.run(make_app(running.engine, token, names, limits))
     finally:
-        shut_down()
+        console.print("stopping", style="dim")
+        serving.stop()
+        running.stop()
 
 
 def _bound(asked: Asked, limits: Limits) -> Serving:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ _SEND_BYTES = 64 << 10
 
 
 class Serving:
-    """A server that runs in its own thread, or in this one until a signal comes."""
+    """A server that runs in its own thread, or in this one until it is asked to stop."""
 
     def __init__(self, host: str, port: int, limits: Limits) -> None:
         self._limits = limits
@@ -40,6 +39,8 @@ class Serving:
             raise
         self.port: int = self._socket.getsockname()[1]
         self._server: _Server | None = None
+        #: Whether it was asked to stop, perhaps before it began.
+        self.asked = False
         self._thread: threading.Thread | None = None
 
     def _config(self, app: App) -> uvicorn.Config:
@@ -65,19 +66,14 @@ class Serving:
         self._thread.start()
 
     def run(self, app: App) -> None:
-        """Serve until SIGTERM or SIGINT."""
+        """Serve in this thread, until it is asked to stop."""
         self._server = _Server(self._config(app))
-        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-        for number in before:
-            signal.signal(number, lambda *_: self.ask_to_stop())
-        try:
+        if not self.asked:
             self._serve()
-        finally:
-            for number, old in before.items():
-                signal.signal(number, old)
 
     def ask_to_stop(self) -> None:
         """Take no new calls, and end; those who follow are cut off after a moment."""
+        self.asked = True
         if self._server is not None:
             self._server.should_exit = True
 
