@@ -172,6 +172,20 @@ def test_a_selection_stands_above_the_join():
     assert pairs(out["large"]) == [(0, 1)]
 
 
+def test_scans_go_on_where_they_were_after_the_query_that_was_ahead_is_gone():
+    """A small window is scanned first and its query goes: the pairs it found are held, and not found again."""
+    found = []
+    for restart in (False, True):
+        host = Host(lambda: make("swf", {"small": 9, "large": 90}, units=150), restart_every_step=restart)
+        host.step([rows(side, [1] * 15, np.arange(15) * 2 + side) for side in (0, 1)])
+        host.step([change(0, "remove", "small")])
+        host.step([])
+        host.drain()
+        found.append(pairs(host.results()["large"]))
+    assert len(found[0]) == 15 * 15
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("by_rows", [False, True])
 def test_rows_do_not_wait_where_no_query_stands(by_rows):
     """Also while one stream is silent, and no watermark says that rows are old."""

@@ -150,8 +150,7 @@ class SharedJoin(Kernel):
         for side in self._sides:
             side.rows.merge(self._room / 64, self._log)
             side.rows.store(self._stores, self._log, flags=False)
-        begun = max((query.done for query in self._queries.all), default=self._waiting.base)
-        self._waiting.store(self._stores, begun, self._log)
+        self._waiting.store(self._stores, self._log)
         self._router.store(self._stores, self._log)
         return self._log.take()
 
@@ -288,6 +287,7 @@ class SharedJoin(Kernel):
         rule = Rule(self._hashed, self._by_rows, scheduler.early, left.slack, right.slack, 1, 1)
         found, spent = advance(left.store(), right.store(), self._waiting.outers(), levels, rule, tally, units, *out)
         self._queries.moved(levels)
+        self._waiting.scanned(int(levels.done.max()))
         self._clock = int(tally.now[0])
         self._counts["work"] += spent
         queries = self._queries.all

@@ -57,6 +57,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self.base = 0
+        #: No scan has come further than to this row; queries that scanned it may be gone.
+        self._reached = 0
         self._arrays = {name: np.zeros(0, dtype) for name, dtype in _COLUMNS.items()}
         self._arrivals: list[tuple[str, Arrival, int]] = []
         self._cursors: str | None = None
@@ -146,15 +148,19 @@ class Waiting:
             if later is None or later[0] > self.base
         ]
 
-    def store(self, step: int, begun: int, log: ChunkLog) -> None:
-        """Write what came, and where the rows before `begun` and the next one stopped."""
+    def scanned(self, upto: int) -> None:
+        """Scans have come to this row, the first that is not finished."""
+        self._reached = max(self._reached, upto)
+
+    def store(self, step: int, log: ChunkLog) -> None:
+        """Write what came, and where rows stopped as far as scans have come."""
         for name, blob in self._fresh.items():
             log.add(name, blob)
         self._fresh = {}
         if self._cursors is not None:
             log.drop(self._cursors)
             self._cursors = None
-        stopped = self._arrays["cursors"][: max(begun + 1 - self.base, 0)]
+        stopped = self._arrays["cursors"][: max(self._reached + 1 - self.base, 0)]
         if len(stopped):
             self._cursors = f"c{step}"
             log.add(self._cursors, pa.py_buffer(stopped.tobytes()))
@@ -179,6 +185,7 @@ class Waiting:
         if self._cursors is not None:
             stopped = np.frombuffer(chunks[self._cursors], np.int64)
             self._arrays["cursors"][: len(stopped)] = stopped
+            self._reached = self.base + len(stopped) - 1
 
     def count_found(self, rows: I64) -> None:
         """Pairs that are held, by their row."""
