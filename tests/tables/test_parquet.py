@@ -119,6 +119,17 @@ def test_stored_types_become_types_that_spark_knows(tmp_path: Path) -> None:
     assert first["deep"] == {"a": 7}
 
 
+def test_views_within_lists_and_structs_are_read(tmp_path: Path) -> None:
+    kinds = {"list": pa.list_(pa.string_view()), "struct": pa.struct([("a", pa.binary_view())])}
+    values = {"list": [["x" * 50, None], None], "struct": [{"a": b"y"}, None]}
+    columns = {name: pa.array(values[name], kind) for name, kind in kinds.items()}
+    pq.write_table(pa.table({"k": [1, 2], **columns}), tmp_path / "a.parquet")
+    rows = all_rows(table(tmp_path, key="k"))
+    assert [{name: row[name] for name in kinds} for row in rows] == [
+        {name: values[name][row] for name in kinds} for row in range(2)
+    ]
+
+
 def test_old_spark_timestamps_are_instants(tmp_path: Path) -> None:
     """INT96 has no zone in Arrow, and for Spark it is a moment; the year 9999 must not overflow nanoseconds."""
     moments = pa.array([0, 253_370_764_800_000_000], pa.timestamp("us"))

@@ -111,6 +111,16 @@ def as_spark(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     return column.cast(wanted, safe=False)
 
 
+def has_views(stored: pa.DataType) -> bool:
+    """Whether there are texts or bytes in it that lie elsewhere, from which Arrow cannot pick.
+
+    >>> has_views(pa.list_(pa.string_view())), has_views(pa.list_(pa.string()))
+    (True, False)
+    """
+    inside = any(has_views(stored.field(i).type) for i in range(stored.num_fields))
+    return inside or pt.is_string_view(stored) or pt.is_binary_view(stored)
+
+
 def fixed_width(type: pa.DataType) -> int | None:  # noqa: A002
     """Bytes of one value, or None where they vary."""
     try:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.tables import bloom, files, keys
-from penstock.tables.arrow_types import as_spark, fixed_width
+from penstock.tables.arrow_types import as_spark, fixed_width, has_views
 from penstock.tables.base import Page, PageReader
 from penstock.tables.parquet import column_chunk
 from penstock.tables.parquet_memory import BUFFER, batch_rows, owner, width
@@ -220,7 +220,7 @@ def _pick_column(file: pq.ParquetFile, group: int, field: pa.Field, wanted: RowI
         first, last = cuts[number], cuts[number + 1]
         if first < last:
             values = batch.column(field.name)
-            if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
+            if has_views(values.type):
                 values = as_spark(values, field.type)  # Arrow cannot pick from views
             parts.append(as_spark(values.take(pa.array(wanted[first:last] - number * size)), field.type))
         if last == len(wanted):
