@@ -103,12 +103,20 @@ class EqualWidth:
     def __call__(self, points: F64) -> F64:
         """About how many intervals contain each point."""
         heights = np.maximum(np.cumsum(self._whole)[: self.buckets] + self._partial[: self.buckets], 0.0)
-        return heights[np.minimum(self._places(points), self.buckets - 1).astype(np.int64)]
+        return _heights_at(points, heights, self._scale, self.low, self.width)
 
     def _places(self, ends: F64) -> F64:
         """Where they lie, in buckets from the lowest end."""
         with np.errstate(over="ignore"):
             return np.clip((ends * self._scale - self.low) / self.width, 0, self.buckets)
+
+
+@njit(cache=True)
+def _heights_at(points: F64, heights: F64, scale: float, low: float, width: float) -> F64:
+    found = np.empty(points.size)
+    for i in range(points.size):
+        found[i] = heights[int(min(max((points[i] * scale - low) / width, 0.0), heights.size - 1.0))]
+    return found
 
 
 def optimal(lo: F64, hi: F64, buckets: int, low: float, high: float, places: int = 1_000) -> Steps:

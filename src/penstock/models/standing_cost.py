@@ -28,7 +28,10 @@ import numpy.typing as npt
 from numba import njit
 
 F64 = npt.NDArray[np.float64]
+I8 = npt.NDArray[np.int8]
 
+#: Partners whose logarithm is looked up.
+_FEW = 256
 #: The strategies among which rows are divided.
 CHOICES = ("hotspot", "select_first", "join_first", "join_first_scan")
 
@@ -65,12 +68,12 @@ class Coefficients:
             found[0] += share * _weights("select_first", self.select_first, Load(scattered, 0, 0))
         return found
 
-    def choose_band(self, partners: F64, queries: int, groups: int) -> npt.NDArray[np.int64]:
+    def choose_band(self, partners: F64, queries: int, groups: int) -> I8:
         """For each row 0 for ssi, 1 for merge."""
         searched, merged = self.band
-        return (searched * groups * np.log2(partners + 1) > merged * (partners + queries)).astype(np.int64)
+        return (searched * groups * np.log2(partners + 1) > merged * (partners + queries)).astype(np.int8)
 
-    def choose(self, partners: F64, selected: F64, load: Load) -> npt.NDArray[np.int64]:
+    def choose(self, partners: F64, selected: F64, load: Load) -> I8:
         """For each row the number of the cheapest of `CHOICES`."""
         return _cheapest(partners, selected, self.weights(load))
 
@@ -95,17 +98,19 @@ def _weights(name: str, given: Sequence[float], load: Load) -> F64:
 
 
 @njit(cache=True)
-def _cheapest(partners: F64, selected: F64, weights: F64) -> npt.NDArray[np.int64]:
-    found = np.zeros(partners.size, np.int64)
+def _cheapest(partners: F64, selected: F64, weights: F64) -> I8:
+    found = np.zeros(partners.size, np.int8)
+    logs = np.log2(np.arange(1.0, _FEW + 1))
     for row in range(partners.size):
         k, s = partners[row], selected[row]
         if k > 0:
-            log_k, least = np.log2(k + 1), np.inf
+            log_k, least, best = logs[int(k)] if k < _FEW else np.log2(k + 1), np.inf, 0
             for choice in range(weights.shape[0]):
                 w = weights[choice]
                 cost = w[0] + w[1] * log_k + w[2] * k + s * (w[3] + w[4] * log_k + w[5] * k)
-                if cost < least:
-                    least, found[row] = cost, choice
+                best = choice if cost < least else best
+                least = min(cost, least)
+            found[row] = best
     return found
 
 
