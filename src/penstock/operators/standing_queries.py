@@ -63,7 +63,8 @@ def StandingQueries(  # noqa: N802
         within: how far apart in event time partners may be; needs `event_time`, a timestamp column of each side. Rows
         later
             than `lateness` go to the channels `late_left` and `late_right`.
-        output: "pairs" of rows; "factored", one row for each query that a new row affects; or "counts" for each query.
+        output: "pairs" of rows; "factored", one row for each query that a new row affects (with a window, or several
+            ranges on a side, one for each run of partners without a gap); or "counts" for each query.
         strategy: how queries are found; all give the same results. "dynamic" decides for every row.
         slots: how many kernels share the work; as many as shuffle partitions by default.
         split, reach: for band joins without a key: where each slot's range of left values ends, and what every band

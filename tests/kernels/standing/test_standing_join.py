@@ -87,6 +87,17 @@ def test_factored_results_and_counts_are_those_of_the_pairs(shape):
     assert right_ones["first"].between(0, 100).all(), "values as they came, not negated"
 
 
+def test_partners_with_others_between_them_are_a_factored_row_for_each_run():
+    right = pa.schema([("product", pa.int64()), ("wanted", pa.float64()), ("price", pa.float64())])
+    shape = SelectJoin((("product",), ("product",)), (("offered",), ("wanted", "price")))
+    found = Queries(np.array([7]), np.array([[0.0, 9.0, 0.0, 9.0, 0.0, 1.0]]))
+    subject = host(found, shape, right, output="factored")
+    prices = pa.record_batch([[1] * 4, [1.0, 2.0, 3.0, 4.0], [0.0, 5.0, 0.0, 1.0]], schema=right)
+    supply = pa.record_batch([[1], [5.0], [DAY]], schema=SUPPLY)
+    rows = subject.run([[Portion(1, prices)], [Portion(0, supply)]])["results"].select(["partners", "first", "last"])
+    assert rows.to_pydict() == {"partners": [1, 2], "first": [1.0, 3.0], "last": [1.0, 4.0]}
+
+
 def test_rows_are_kept_until_enough_newer_ones_have_come():
     rng = np.random.default_rng(3)
     everything = Queries(np.array([1]), np.array([[-1e9, 1e9, -1e9, 1e9]]))

@@ -23,7 +23,8 @@ class Results:
 
     *pairs*: the query's id and the columns of both rows. *factored*: one row for each query that a new row affects,
     with the row's own columns, how many partners it met, and the first and last of their values; the columns of the
-    side that did not arrive are NULL. *counts*: how many new pairs each query has from this micro-batch.
+    side that did not arrive are NULL. Where further conditions leave gaps between partners, by value, one row for each
+    run of them. *counts*: how many new pairs each query has from this micro-batch.
     """
 
     def __init__(self, output: Output, shape: Shape, schemas: tuple[pa.Schema, pa.Schema]) -> None:
