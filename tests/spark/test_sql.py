@@ -202,7 +202,7 @@ def test_the_view_of_the_dissertation(world, tmp_path):
 
 
 def test_queries_share_flows_and_each_has_its_own_rows(world, tmp_path):
-    """Three windows of one join, and two selections of one table join: two flows, five answers."""
+    """Three windows of one join, two selections of one table join, an outer join: three flows, six answers."""
     joined = "SELECT T.Value AS t, H.Value AS h FROM {} WHERE T.LocationId = H.LocationId AND {} WINDOW {}"
     less = "H.Value <= T.Value"
     asked = {
@@ -212,10 +212,16 @@ def test_queries_share_flows_and_each_has_its_own_rows(world, tmp_path):
     }
     enriched = "SELECT u.amount, s.name FROM updates u JOIN stored s ON u.id = s.id WHERE {}"
     tables = {"small": enriched.format("amount < 3"), "named": enriched.format("s.name LIKE 'n1%'")}
-    standing = ps.sql(
-        {name: text for name, (text, *_) in asked.items()} | tables, streams=world.streams, tables=world.places
+    outer = (
+        "SELECT T.TimeStamp AS t, H.TimeStamp AS h, T.LocationId AS a, H.LocationId AS b "
+        "FROM Temperature T FULL JOIN Humidity H ON T.LocationId = H.LocationId AND T.Value > 20"
     )
-    assert sorted(flow.explain().split()[0] for flow in standing.flows) == ["join_shared", "join_table"]
+    standing = ps.sql(
+        {name: text for name, (text, *_) in asked.items()} | tables | {"outer": f"{outer} WINDOW 30 SECONDS"},
+        streams=world.streams,
+        tables=world.places,
+    )
+    assert sorted(flow.explain().split()[0] for flow in standing.flows) == ["join_shared", "join_streams", "join_table"]
     assert "shares   one join with fast, slow; windows of 30 s, 20 min" in standing.explain()
     out = tmp_path / "out"
     standing.start(results=out, checkpoint=tmp_path / "ck", aside=tmp_path / "aside", trigger=FINITE).wait()
@@ -230,6 +236,19 @@ def test_queries_share_flows_and_each_has_its_own_rows(world, tmp_path):
     for name, text in tables.items():
         expected = world.judge(text)
         assert_same_rows(read(out / name, expected.schema), expected, label=name)
+    # Who has no partner is told once the window is over for both: before the last ten minutes, and half a minute.
+    expected = world.judge(f"{outer} AND abs(epoch_us(T.TimeStamp) - epoch_us(H.TimeStamp)) <= 30000000")
+    ends = [pc.max(world.rows[name]["TimeStamp"]).as_py() for name in ("Temperature", "Humidity")]
+    over = pa.scalar(min(ends) - timedelta(minutes=10, seconds=30))
+    told = [_settled(rows, over) for rows in (read(out / "outer", expected.schema), expected)]
+    assert all(told[1][side].null_count > 10 for side in ("a", "b"))
+    assert_same_rows(*told, label="outer")
+
+
+def _settled(rows: pa.Table, over: pa.Scalar) -> pa.Table:
+    """Pairs, and rows without partner from before a moment."""
+    paired = pc.and_(pc.is_valid(rows["a"]), pc.is_valid(rows["b"]))
+    return rows.filter(pc.or_(paired, pc.less(pc.coalesce(rows["t"], rows["h"]), over)))
 
 
 def test_the_same_tree_is_the_same_for_spark_and_for_arrow(spark):
