@@ -198,7 +198,7 @@ def test_flows_of_one_query_in_a_session_with_settings_of_its_own(desk):
     stream = orders(0).append_column("at", pa.array([moment] * 200, pa.timestamp("us", "UTC")))
     table = theirs.table(ROWS, "k")
     one, other = (
-        ps.join_table(theirs.stream(half, 2, name), table, on="k", memory="16MB", pages_per_step=3)
+        ps.join_table(theirs.stream(half, 1, name), table, on="k", memory="16MB", pages_per_step=3)
         for name, half in (("a", stream.slice(0, 90)), ("b", stream.slice(90)))
     )
     parts = []
