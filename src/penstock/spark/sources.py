@@ -100,7 +100,8 @@ def read_csv(spark: SparkSession, path: str, schema: StructType, **options: str)
         None; parsed inside the JVM.
     """
     marked = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    told = {"header": "true", **options}
+    # A quote inside quotes is two of them, as nearly everybody writes CSV; Spark's own default is a backslash before.
+    told = {"header": "true", "escape": '"', **options}
     ours = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "enforceSchema": "false"}
     rows = spark.readStream.schema(marked).options(**told, **ours).csv(path)
     return rows.select(*schema.names, CORRUPT, fn.col("_metadata.file_path").alias(SOURCE))
