@@ -19,6 +19,8 @@ I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 
 END = -1
+#: In a pair as one number: bits of the probe, below those of the entry.
+PROBE = 32
 #: Probes whose first entries are looked up together.
 _TOGETHER = 64
 
@@ -58,11 +60,14 @@ def buckets_for(entries: int) -> int:
     return 1 << max(entries.bit_length() - 1, 4)
 
 
-def probe(entries: Entries, probes: Probes, reach: Reach, at: Cursor, out: I64, met: I64) -> tuple[int, Cursor]:
-    """Write pairs (probe, entry) from `at` on; say how many, and where it stopped. Finished past the last probe."""
+def probe(entries: Entries, probes: Probes, reach: Reach, at: Cursor, out: I64) -> tuple[int, Cursor]:
+    """Write pairs from `at` on, the entry above `PROBE` bits of the probe; say how many, and where it stopped.
+
+    Finished past the last probe.
+    """
     count, number, entry = _probe(
         entries.heads, entries.nexts, entries.hashes, entries.moments, entries.numbers, entries.first,
-        probes.hashes, probes.moments, probes.before, reach.low, reach.high, reach.rows, at.probe, at.entry, out, met,
+        probes.hashes, probes.moments, probes.before, reach.low, reach.high, reach.rows, at.probe, at.entry, out,
     )  # fmt: skip
     return count, Cursor(number, entry)
 
@@ -115,7 +120,6 @@ def squeeze(array: Any, first: int, stay: Any) -> None:
 def _probe(
     heads: I32, nexts: I32, hashes: U64, moments: I64, numbers: I64, first: int,
     p_hashes: U64, p_moments: I64, p_before: I64, low: int, high: int, rows: int, at: int, entry: int, out: I64,
-    met: I64,
 ) -> tuple[int, int, int]:  # fmt: skip
     mask = np.uint64(heads.size - 1)
     room = out.size
@@ -146,8 +150,7 @@ def _probe(
                     if number < before and before - number <= rows:
                         if found == room:
                             return found, p, entry
-                        out[found] = p
-                        met[found] = entry
+                        out[found] = (np.int64(entry) << PROBE) | p
                         found += 1
                 entry = nexts[entry]
             entry = END

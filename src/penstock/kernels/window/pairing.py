@@ -10,18 +10,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.measure import runs
-from penstock.kernels.window.chains import Cursor, Probes, probe
+from penstock.kernels.window.chains import PROBE, Cursor, Probes, probe
 from penstock.kernels.window.shape import Shape, truths
 from penstock.kernels.window.side import SideRows
 from penstock.kernels.window.windows import LEFT, RIGHT, Window
 from penstock.tables.keys import equal_keys, injective
 
 I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 #: A further condition of the join, of rows side by side.
 Where = Callable[[pa.RecordBatch, pa.RecordBatch], Any]
 #: Told how many bytes are used for a moment.
 Note = Callable[[float], None]
+
+
+#: Bytes of a pair beside its rows.
+PAIR = 16
+_PROBE = (1 << PROBE) - 1
 
 
 class Pairing:
@@ -41,23 +47,29 @@ class Pairing:
         self, side: int, rows: pa.RecordBatch, probes: Probes, sides: tuple[SideRows, ...], first: int, note: Note
     ) -> Iterator[pa.RecordBatch]:
         """In pieces. The rows are entries of their side from `first` on; who meets a partner is marked."""
-        other = sides[1 - side]
+        other, own = sides[1 - side], sides[side]
         reach = self._window.reach(side)
-        room = max(min(65_536, int(self._piece) // 32), 16)
-        ours, theirs = np.empty(room, np.int64), np.empty(room, np.int64)
-        sizes, own = other.column("sizes"), sides[side].column("sizes")[first - sides[side].first :]
+        # Pairs that are put in order at once: a number each, and where rows differ in size what tells where to cut.
+        each = None if other.width is None or own.width is None else (other.width + own.width) / 8 + PAIR
+        found = np.empty(max(min(65_536, int(self._piece) // (32 if each is None else 8)), 16), np.int64)
         at = Cursor()
         while at.probe < len(probes.hashes):
-            count, at = probe(other.entries(), probes, reach, at, ours, theirs)
+            count, at = probe(other.entries(), probes, reach, at, found)
             if not count:
                 continue
             # By the entries that are met, piece by piece: results have no order.
-            order = np.argsort(theirs[:count], kind="stable")
-            met, probing = theirs[:count][order], ours[:count][order]
-            each = (sizes[met - other.first].astype(np.float64) + own[probing]) / 8 + 16
-            for begin, end in runs(each, self._piece):
-                note(float(each[begin:end].sum()))
-                yield from self._piece_of(side, rows, sides, probing[begin:end], met[begin:end], first)
+            pairs = found[:count]
+            pairs.sort()
+            sizes = np.broadcast_to(each, count) if each is not None else self._sizes(pairs, other, own, first)
+            cuts = list(runs(sizes, self._piece))
+            note(max(float(sizes[begin:end].sum()) for begin, end in cuts))
+            for begin, end in cuts:
+                probing, met = pairs[begin:end] & _PROBE, pairs[begin:end] >> PROBE
+                yield from self._piece_of(side, rows, sides, probing, met, first)
+
+    def _sizes(self, pairs: I64, other: SideRows, own: SideRows, first: int) -> F64:
+        met, probing = (pairs >> PROBE) - other.first, (pairs & _PROBE) + (first - own.first)
+        return (other.column("sizes")[met].astype(np.float64) + own.column("sizes")[probing]) / 8 + PAIR
 
     def _piece_of(
         self, side: int, rows: pa.RecordBatch, sides: tuple[SideRows, ...], probing: I64, met: I64, first: int

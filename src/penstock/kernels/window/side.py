@@ -81,9 +81,9 @@ class SideRows:
         self.end = 0
         self._serial = 0
         #: The size of every row in eighths of a byte, if they have one; else each has its own.
-        self._width = _width(schema)
-        self.entry = ENTRY if self._width is not None else ENTRY + SIZED
-        columns = _COLUMNS if self._width is not None else _COLUMNS | {_SIZES: np.int32}
+        self.width = _width(schema)
+        self.entry = ENTRY if self.width is not None else ENTRY + SIZED
+        columns = _COLUMNS if self.width is not None else _COLUMNS | {_SIZES: np.int32}
         self._arrays = {name: np.empty(_LEAST, dtype) for name, dtype in columns.items()}
         self._heads = np.full(buckets_for(0), END, np.int32)
         self._live: str | None = None
@@ -103,8 +103,8 @@ class SideRows:
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """An array over all entries: hashes, moments, numbers, sizes (in eighths of a byte) or met."""
-        if name == _SIZES and self._width is not None:
-            return np.broadcast_to(np.int32(self._width), len(self))
+        if name == _SIZES and self.width is not None:
+            return np.broadcast_to(np.int32(self.width), len(self))
         return self._arrays[name][self.first : self.end]
 
     def entries(self) -> Entries:
@@ -146,7 +146,7 @@ class SideRows:
         self._make_room(end)
         for name, values in (("hashes", hashes), ("moments", moments), ("numbers", numbers), ("met", 0)):
             self._arrays[name][begin:end] = values
-        if self._width is None:
+        if self.width is None:
             self._arrays[_SIZES][begin:end] = 8 * widths(piece.rows, np.arange(piece.rows.num_rows))
         piece.size = measure(piece.rows)
         self.pieces.append(piece)
