@@ -83,6 +83,9 @@ def test_each_way_of_delivery_tells_every_change_once_over_the_broker(server: Na
             await publisher.publish(batch, world.batch(50))
         want = [world.answers(*ends) for n in range(3) for ends in ranges[n::3]]
         assert await heard(subscribers, want) == want
+        if way == "S-UN":
+            with pytest.raises(BadOption, match="stay"):
+                gateways[0].unsubscribe(subscribers[0])
         for each in (*gateways, publisher):
             await each.close()
 

@@ -117,6 +117,10 @@ class UnicastGateway(NatsGateway):
                 await self._client.request(join_subject(self.name), json.dumps(said).encode(), timeout=10)
         return new
 
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Refused: the publisher knows subscribers by their number, which those who came later would lose."""
+        raise BadOption("Subscribers of S-UN stay.", do="Use NatsGateway where they come and go.")
+
     async def _look(self) -> None:
         """There are no cells to follow."""
 
