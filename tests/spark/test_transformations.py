@@ -59,8 +59,8 @@ def test_deleted_rows_are_those_that_a_snapshot_lacks(desk: Desk):
     keys = pa.array([None if n % 50 == 0 else float("nan") if n % 51 == 0 else n / 2 for n in range(900)], pa.float64())
     rows = pa.table({"k": keys, "label": [f"l{n}" for n in range(900)]})
     theirs = pa.table({"id": pa.array([*rng.integers(0, 450, 800).astype(float), float("nan"), None], pa.float64())})
-    snapshot = desk.spark.createDataFrame(theirs)
-    gone = ps.deleted_rows(snapshot, desk.table(rows, key="k", page=100), on="id").toArrow()
+    snapshot = desk.spark.createDataFrame(theirs.rename_columns(["the.id"]))
+    gone = ps.deleted_rows(snapshot, desk.table(rows, key="k", page=100), on="the.id").toArrow()
     with duckdb.connect() as judge:
         want = judge.sql(
             "SELECT * FROM rows WHERE isnan(k) OR NOT EXISTS (SELECT 1 FROM theirs WHERE id = k AND NOT isnan(id))"

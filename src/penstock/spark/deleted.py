@@ -32,7 +32,10 @@ def rows_that_lack(snapshot: DataFrame, table: Table, on: tuple[str, ...]) -> Da
     )
     parts = max(1, min(len(table.pages), 4 * spark.sparkContext.defaultParallelism))
     found = spark.range(0, len(table.pages), 1, parts).mapInArrow(_keys(table, schema), spark_schema(schema))
-    theirs = snapshot.select(*(snapshot[name].alias(f"s{i}") for i, name in enumerate(on))).distinct()
+    # By place: a dot in a name would lead Spark into the column.
+    numbered = snapshot.toDF(*(f"c{i}" for i in range(len(snapshot.columns))))
+    places = [f"c{snapshot.columns.index(name)}" for name in on]
+    theirs = numbered.select(*(numbered[place].alias(f"s{i}") for i, place in enumerate(places))).distinct()
     equal = reduce(and_, (found[name] == theirs[f"s{i}"] for i, name in enumerate(names)))
     # Spark takes the table for tiny (it knows page numbers only) and would broadcast it.
     gone = found.hint("merge").join(theirs, equal, "left_anti").select("page", "row")
