@@ -39,6 +39,13 @@ def test_a_missing_path_is_refused_with_the_nearest(tmp_path: Path) -> None:
         table(tmp_path / "no" / "where", key="id")
 
 
+def test_a_table_shows_itself_in_one_line(tmp_path: Path) -> None:
+    write(numbers(1_000), tmp_path / "t")
+    opened = table(tmp_path / "t", key="id")
+    shown = f"{str(tmp_path / 't')!r}, key=('id',), 1,000 rows in {len(opened.pages)} pages"
+    assert repr(opened) == f"ParquetTable({shown})"
+
+
 def test_a_directory_without_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
     with pytest.raises(UnreadableTable, match="holds no Parquet file"):

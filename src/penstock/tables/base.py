@@ -41,7 +41,7 @@ class Page:
     bloom: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table(ABC):
     """A relation as pages. Frozen and picklable; holds no open file."""
 
@@ -75,6 +75,9 @@ class Table(ABC):
     @abstractmethod
     def open(self) -> PageReader:
         """A reader for this very version."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r}, key={self.key}, {self.rows:,} rows in {len(self.pages):,} pages)"
 
 
 class PageReader(ABC):

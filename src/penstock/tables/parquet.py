@@ -44,7 +44,7 @@ class Listed:
     constants: tuple[tuple[str, Any], ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ParquetTable(Table):
     """A Parquet file, or a directory of them, as pages.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.tables.prepared_reader import PreparedReader
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PreparedTable(Table):
     """A directory that `prepare` wrote, as pages.
 
