@@ -173,6 +173,14 @@ def test_a_table_in_csv_becomes_pages_once(folder: Path) -> None:
     assert [f.name for f in (folder / "run" / "tables").iterdir()] == [place.name]
 
 
+def test_a_value_in_quotes_may_have_lines_and_quotes(folder: Path) -> None:
+    pipeline, _ = read_pipeline(write(folder, GOOD))
+    rows = "".join(f'{n},"a ""long""\nname\n",{n}\n' for n in range(100_000))
+    (folder / "products.csv").write_text("product_id,name,price\n" + rows)
+    names = pq.read_table(table_path(pipeline.tables["products"], folder / "run"))["name"]
+    assert (len(names), names.unique().to_pylist()) == (100_000, ['a "long"\nname\n'])
+
+
 def test_columns_of_json_and_parquet_are_found(tmp_path: Path) -> None:
     (tmp_path / "j").mkdir()
     (tmp_path / "j" / "a.json").write_text('{"a": 1, "b": "x"}\n{"a": 2, "b": null}\n')

@@ -34,7 +34,7 @@ cores = 2
 [streams.orders]
 path = "orders/"
 format = "csv"
-columns = { order_id = "long", product_id = "long", ordered_at = "timestamp" }
+columns = { order_id = "long", product_id = "long", ordered_at = "timestamp", note = "string" }
 
 [tables.products]
 path = "products.csv"
@@ -61,10 +61,12 @@ sql = "SELECT order_id, ordered_at FROM orders WHERE product_id < 3"
 
 
 def write(base: Path, first: int, count: int, bad: bool = False) -> None:
-    lines = [f"{n},{n % 12},2026-01-01 00:{n // 60:02d}:{n % 60:02d}" for n in range(first, first + count)]
-    lines += ["oops,7,2026-01-01 00:00:00"] if bad else []
+    note = '"said ""yes"",\nand went"'
+    lines = [f"{n},{n % 12},2026-01-01 00:{n // 60:02d}:{n % 60:02d},{note}" for n in range(first, first + count)]
+    lines += ["oops,7,2026-01-01 00:00:00,x"] if bad else []
     (base / "orders").mkdir(exist_ok=True)
-    (base / "orders" / f"{first:05d}.csv").write_text("order_id,product_id,ordered_at\n" + "\n".join(lines) + "\n")
+    text = "order_id,product_id,ordered_at,note\n" + "\n".join(lines) + "\n"
+    (base / "orders" / f"{first:05d}.csv").write_text(text)
 
 
 @pytest.fixture
@@ -99,6 +101,7 @@ def test_a_pipeline_runs_to_its_end_and_goes_on_when_run_again(folder: Path, spa
         assert orders.num_rows == total
         enriched = deltalake.DeltaTable(str(folder / "enriched")).to_pyarrow_table()
         assert sorted(enriched["order_id"].to_pylist()) == list(range(total))
+        assert enriched["note"].unique().to_pylist() == ['said "yes",\nand went']
         assert enriched["price"].null_count == sum(n % 12 >= 10 for n in range(total))
     assert sorted(shown) == [n for n in range(80) if n % 12 < 3]
     # The record that is no order is kept, with its file, and not turned into NULL.
@@ -161,6 +164,12 @@ def test_check_says_what_is_there_and_every_fault_with_its_line(folder: Path) ->
     flat = " ".join(said.output.split())
     for words in ("2 faults", "pipeline.toml:17:", "prise", "pipeline.toml:21:", "lift"):
         assert words in flat, said.output
+
+
+def test_a_file_that_is_not_there_is_no_table(folder: Path) -> None:
+    said = CliRunner().invoke(app, ["check", str(folder / "pipelines.toml")])
+    assert said.exit_code == 1
+    assert all(words in said.output for words in ("BadPipeline:", "has 'pipeline.toml'", "penstock init"))
 
 
 def test_check_starts_no_spark(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

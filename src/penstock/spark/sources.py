@@ -100,8 +100,9 @@ def read_csv(spark: SparkSession, path: str, schema: StructType, **options: str)
         None; parsed inside the JVM.
     """
     marked = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    # A quote inside quotes is two of them, as nearly everybody writes CSV; Spark's own default is a backslash before.
-    told = {"header": "true", "escape": '"', **options}
+    # As nearly everybody writes CSV: a quote inside quotes is two of them, and lines may end there. Spark by itself
+    # wants a backslash before a quote, and cuts such a record in two.
+    told = {"header": "true", "escape": '"', "multiLine": "true", **options}
     ours = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "enforceSchema": "false"}
     rows = spark.readStream.schema(marked).options(**told, **ours).csv(path)
     return rows.select(*schema.names, CORRUPT, fn.col("_metadata.file_path").alias(SOURCE))

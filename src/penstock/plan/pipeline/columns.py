@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.json as json
@@ -112,11 +113,20 @@ def _schema(file: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
         return pq.read_schema(file)
     with file.open("rb") as opened:
         head = opened.read(_BYTES)
-    # Whole lines only.
-    head = head[: head.rfind(b"\n") + 1] or head
     if format_ == "json":
-        return json.read_json(pa.BufferReader(head)).schema
-    return csv.read_csv(pa.BufferReader(head), **csv_options(options)).schema
+        return json.read_json(pa.BufferReader(_whole_records(head))).schema
+    return csv.read_csv(pa.BufferReader(_whole_records(head, quote=ord('"'))), **csv_options(options)).schema
+
+
+def _whole_records(head: bytes, quote: int = -1) -> bytes:
+    """Up to the last line that ends outside of quotes.
+
+    >>> _whole_records(b'a,b\\n1,"x\\ny', ord('"'))
+    b'a,b\\n'
+    """
+    letters = np.frombuffer(head, np.uint8)
+    ends = np.flatnonzero((letters == ord("\n")) & (np.cumsum(letters == quote) % 2 == 0))
+    return head[: ends[-1] + 1] if len(ends) else head
 
 
 def csv_options(options: Mapping[str, str]) -> dict[str, object]:
@@ -126,7 +136,9 @@ def csv_options(options: Mapping[str, str]) -> dict[str, object]:
     return {
         "read_options": csv.ReadOptions(autogenerate_column_names=not header, use_threads=False),
         "parse_options": csv.ParseOptions(
-            delimiter=told.get("sep", told.get("delimiter", ",")), quote_char=told.get("quote", '"') or False
+            delimiter=told.get("sep", told.get("delimiter", ",")),
+            quote_char=told.get("quote", '"') or False,
+            newlines_in_values=told.get("multiline", "true") == "true",
         ),
         "convert_options": csv.ConvertOptions(
             strings_can_be_null=True, null_values=[told.get("nullvalue", "")], quoted_strings_can_be_null=False

@@ -50,10 +50,13 @@ def read_pipeline(path: str | os.PathLike[str]) -> tuple[Pipeline, Faults]:
 
     Raises `BadPipeline` where the file cannot be read at all.
     """
-    where = local(path)
-    if where.is_dir():
-        where = where / "pipeline.toml"
-        local(where)
+    try:
+        where = local(path)
+        if where.is_dir():
+            where = local(where / "pipeline.toml")
+    except UnreadableTable as missing:
+        do = "Check the path, or let `penstock init` write a first one."
+        raise BadPipeline(missing.what, why=missing.why, do=do) from None
     try:
         text = where.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
