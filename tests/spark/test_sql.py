@@ -167,7 +167,7 @@ def test_what_the_papers_print_runs_and_is_right(world, tmp_path, part):
         functions={"correlated": (correlated, pa.bool_())},
     )
     out = tmp_path / "out"
-    standing.start(results=out, checkpoint=tmp_path / "ck", aside=tmp_path / "aside", trigger=FINITE).wait()
+    standing.start(results=out, checkpoint=tmp_path / "ck", set_aside=tmp_path / "aside", trigger=FINITE).wait()
     for name in part:
         schema = standing.queries[name].schema
         got = read(out if len(part) == 1 else out / name, schema)
@@ -224,7 +224,7 @@ def test_queries_share_flows_and_each_has_its_own_rows(world, tmp_path):
     assert sorted(flow.explain().split()[0] for flow in standing.flows) == ["join_shared", "join_streams", "join_table"]
     assert "shares   one join with fast, slow; windows of 30 s, 20 min" in standing.explain()
     out = tmp_path / "out"
-    standing.start(results=out, checkpoint=tmp_path / "ck", aside=tmp_path / "aside", trigger=FINITE).wait()
+    standing.start(results=out, checkpoint=tmp_path / "ck", set_aside=tmp_path / "aside", trigger=FINITE).wait()
     for name, (_, minutes, condition) in asked.items():
         window = f"abs(epoch_us(T.TimeStamp) - epoch_us(H.TimeStamp)) <= {int(minutes * 60_000_000)}"
         expected = world.judge(

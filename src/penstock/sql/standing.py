@@ -70,18 +70,18 @@ class Standing:
         *,
         results: str | os.PathLike[str],
         checkpoint: str | os.PathLike[str],
-        aside: str | os.PathLike[str] | None = None,
+        set_aside: str | os.PathLike[str] | None = None,
         trigger: Mapping[str, Any] | None = None,
     ) -> Started:
         """Write the results of every query as Parquet, each row exactly once, with one Spark query for each group.
 
         One query writes to `results` itself, several to a directory below it, by their names. What is late or cannot be
-        used goes below `aside`, by group and channel.
+        used goes below `set_aside`, by group and channel.
         """
         started: list[Running] = []
         try:
             for one in self.groups:
-                running = one.start(Path(results), Path(checkpoint), aside, trigger, only=len(self.queries) == 1)
+                running = one.start(Path(results), Path(checkpoint), set_aside, trigger, only=len(self.queries) == 1)
                 started.append(running)
         except BaseException:
             for running in started:
