@@ -15,7 +15,7 @@ _GROUPS = (
     ("batches", "micro-batches since the checkpoint began", ("batches",)),
     ("rows_in", "rows taken in since the server started", ("rows_in",)),
     ("rows_out", "results since the server started", ("rows_out",)),
-    ("rows_per_second", "rows a second of the last micro-batch", ("rows_per_second",)),
+    ("rows_per_second", "rows a second over the last ten micro-batches", ("rows_per_second",)),
     ("rows_waiting", "rows that wait for partners", ("rows_waiting",)),
     ("rows_set_aside", "rows that could not be used", ("rows_set_aside",)),
     ("rows_late", "rows behind the watermark", ("rows_late",)),

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     from penstock.plan.base import Plan
 
+#: Over how many micro-batches a rate is told.
+_RECENT = 10
+
 
 class Flow:
     """A running or not yet running operator over streams.
@@ -186,7 +189,7 @@ class Flow:
         return self._plan.explain()
 
     def progress(self) -> dict[str, Any]:
-        """What happened: the last micro-batch, the sums since this process started the flow, and rates.
+        """What happened: the last micro-batch, the sums since this process started the flow, and the rate of late.
 
         Empty before the first micro-batch is committed. Of all queries of this flow together: `Running.progress` is of
         one.
@@ -200,11 +203,17 @@ class Flow:
         return {
             "batches": last["batch"] + 1,
             "totals": self._progress.totals,
-            "rows_per_second": last["rows_in"] / last["seconds"] if last["seconds"] else 0.0,
+            "rows_per_second": self._rate(),
             "last": last,
             **({"expected": {**expected, "measured_step_seconds": fed["step_seconds"]}} if expected else {}),
             **self._plan.outcome(self._progress.totals),
         }
+
+    def _rate(self) -> float:
+        """Over some micro-batches: the last one of a stream that ends has no rows."""
+        recent = self._progress.batches[-_RECENT:]
+        seconds = sum(batch["seconds"] for batch in recent)
+        return sum(batch["rows_in"] for batch in recent) / seconds if seconds else 0.0
 
     def history(self) -> list[dict[str, Any]]:
         """The numbers of the last micro-batches, oldest first."""
