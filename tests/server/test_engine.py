@@ -124,7 +124,7 @@ def test_a_view_is_read_fresh_and_survives(shop: Shop, engines: Callable[..., En
     answer = engine.read_view("shelves")
     assert answer["fresh"]
     assert bag(answer["rows"]) == [{"shelf": "a", "pieces": 5}, {"shelf": "b", "pieces": 8}]
-    assert engine.progress()["views"][0]["promise_kept"]
+    assert engine.progress()["views"][0]["reads_in_time"] == 2
     with pytest.raises(BadOption, match="is a view"):
         engine.results("shelves")
     engine.stop()
