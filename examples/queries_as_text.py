@@ -40,7 +40,7 @@ def main(folder: Path) -> dict[str, int]:
         },
     )
     print(queries.explain())
-    places = {"results": folder / "out", "aside": folder / "aside", "checkpoint": folder / "checkpoint"}
+    places = {"results": folder / "out", "set_aside": folder / "aside", "checkpoint": folder / "checkpoint"}
     queries.start(**places, trigger={"availableNow": True}).wait()
     return {name: rows(folder / "out" / name) for name in TEXTS}
 

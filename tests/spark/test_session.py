@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import socket
+import sys
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 from penstock.errors import SessionNotReady, TableChanged
 from penstock.spark import listener
 from penstock.spark.failures import cause
-from penstock.spark.session import NEEDED, _sockets, check_session
+from penstock.spark.session import NEEDED, _sockets, check_session, warn_of_idle_tasks
 
 
 @pytest.mark.parametrize("length", [20, 60, 64, 65, 120])
@@ -43,7 +44,9 @@ class Session:
         streaming = SimpleNamespace(PythonStreamingQueryListenerWrapper=lambda one: one)
         spark = SimpleNamespace(sql=SimpleNamespace(streaming=streaming))
         jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=spark)))
-        self.sparkContext = SimpleNamespace(_gateway=SimpleNamespace(jvm=jvm))
+        self.sparkContext = SimpleNamespace(
+            _gateway=SimpleNamespace(jvm=jvm), master="local[2]", pythonExec=sys.executable
+        )
 
 
 def test_what_spark_takes_for_true_is_true() -> None:
@@ -56,6 +59,27 @@ def test_a_session_that_cannot_do_is_told_why() -> None:
     remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     with pytest.raises(SessionNotReady, match="a session of Spark Connect"):
         check_session(remote)
+
+
+def test_workers_of_another_python_are_told_before_anything_runs(tmp_path: Path) -> None:
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    for python in (str(other), "no-such-python"):
+        session = Session()
+        session.sparkContext.pythonExec = python
+        with pytest.raises(SessionNotReady, match="which has no Penstock"):
+            check_session(session)  # type: ignore[arg-type]
+        session.sparkContext.master = "yarn"
+        check_session(session)  # type: ignore[arg-type]
+
+
+def test_tasks_without_work_are_told_of(recwarn: pytest.WarningsRecorder) -> None:
+    session: Any = SimpleNamespace(conf={"spark.sql.shuffle.partitions": "200"})
+    warn_of_idle_tasks(session, 25)
+    assert not recwarn
+    with pytest.warns(UserWarning, match=r'200 tasks.*2 have work.*"spark.sql.shuffle.partitions", "2"'):
+        warn_of_idle_tasks(session, 2)
 
 
 def test_a_session_is_heard_though_one_before_it_had_its_id(monkeypatch: pytest.MonkeyPatch) -> None:

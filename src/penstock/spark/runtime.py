@@ -12,7 +12,7 @@ from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA
 from penstock.spark.flow import Flow
 from penstock.spark.host import FAMILIES, NUMBERS, OUTPUT, reports_of
 from penstock.spark.processor import Processor
-from penstock.spark.session import check_session
+from penstock.spark.session import check_session, warn_of_idle_tasks
 from penstock.spark.slots import spread
 from penstock.spark.watermarks import without_watermark
 from penstock.spark.wire import PACKED, marks_in, packer
@@ -40,6 +40,7 @@ def run(plan: Plan, inputs: Sequence[DataFrame], kind: type[F] = Flow) -> F:  # 
                 why="A flow reads its input as it arrives.",
                 do="Read it with spark.readStream, or join it with Spark's own batch join.",
             )
+    warn_of_idle_tasks(spark, plan.slots)
     ids = spread(plan.slots)
     packed = reduce(
         lambda one, other: one.unionByName(other),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
+import warnings
+from functools import cache
 from typing import TYPE_CHECKING
 
 from penstock.errors import SessionNotReady
 from penstock.spark.gateway import start_quietly
+from penstock.spark.slots import shuffle_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +25,9 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 
 #: The system allows 107 bytes for the path of a socket, and Spark names each by a UUID: `/.{36}.sock`.
 _LONGEST_SOCKET_DIRECTORY = 107 - 43
+
+#: Shuffle partitions for each slot from which on tasks without work are worth a warning.
+_IDLE = 8
 
 #: Without these a flow cannot run, or would break a promise. They may be set on a running session.
 NEEDED = {
@@ -116,3 +124,33 @@ def check_session(spark: SparkSession) -> None:
             why="State must be kept in RocksDB, and micro-batches without input must run so that a flow can finish.",
             do=f"Add, before the flow is made, or use penstock.session():\n  {lines}",
         )
+    context = spark.sparkContext
+    if (context.master or "").startswith("local") and not _has_penstock(context.pythonExec):
+        raise SessionNotReady(
+            f"This session's workers run {context.pythonExec!r}, which has no Penstock.",
+            why=f"This program runs {sys.executable}; workers run what PYSPARK_PYTHON said when Spark was started.",
+            do='Before the session is made: os.environ["PYSPARK_PYTHON"] = sys.executable; or use penstock.session().',
+        )
+
+
+def warn_of_idle_tasks(spark: SparkSession, slots: int) -> None:
+    """Spark starts a task for every shuffle partition in every micro-batch, whether a slot lies on it or not."""
+    partitions = shuffle_partitions(spark)
+    if partitions > _IDLE * slots:
+        warnings.warn(
+            f"Spark will start {partitions} tasks in every micro-batch, and {slots} have work. Before the first start: "
+            f'spark.conf.set("spark.sql.shuffle.partitions", "{slots}").',
+            stacklevel=4,
+        )
+
+
+@cache
+def _has_penstock(python: str) -> bool:
+    found = shutil.which(python)
+    if found is None or found == sys.executable:
+        return found is not None
+    # Found as a worker would find it: not because this program was started beside the package.
+    asked = subprocess.run(
+        [found, "-c", "import penstock"], capture_output=True, check=False, cwd=tempfile.gettempdir()
+    )
+    return asked.returncode == 0

@@ -59,5 +59,10 @@ def shuffle_partitions(spark: SparkSession) -> int:
 
 
 def usual_slots(spark: SparkSession) -> int:
-    """How many slots share the work where nobody says: as many as shuffle partitions, as far as there can be."""
-    return min(shuffle_partitions(spark), PARTITIONS)
+    """How many slots share the work where nobody says: one for each shuffle partition, as far as there can be.
+
+    On a single machine no more than it has cores: Spark's own 200 partitions would leave each slot little memory.
+    """
+    context = spark.sparkContext
+    most = context.defaultParallelism if (context.master or "").startswith("local") else PARTITIONS
+    return min(shuffle_partitions(spark), most, PARTITIONS)
