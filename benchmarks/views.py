@@ -63,9 +63,12 @@ class Setting:
     large_share: float = 0.2
     #: Changes of the large table a second, at the least and at the most, whatever was measured.
     large_rates: tuple[int, int] = (5_000, 30_000)
+    #: Rounds of refreshes before anything is counted, in threes: Java compiles for a minute or two, and whoever came
+    #: first would pay for it.
+    learning: int = 60
 
 
-QUICK = Setting(scale=0.05, seconds=10.0, reads_every=4.0, small_rate=10, large_rates=(1_000, 2_000))
+QUICK = Setting(scale=0.05, seconds=10.0, reads_every=4.0, small_rate=10, large_rates=(1_000, 2_000), learning=15)
 
 
 class Bench:
@@ -104,15 +107,15 @@ class Bench:
         with self.open(say):
             say("learning what refreshes cost")
             rates, least = self.arrivals.rates, self.setting.large_rates[0]
-            for number in range(15):
+            for number in range(self.setting.learning):
                 rates[LARGE] = least * (2, 20, 40)[number % 3]
                 self.arrivals.make(EVERY * 2)
                 self.arrivals.give(2)
                 self.view.read().to_arrow()
-            # The middle of three, without the first two, for which Spark was slow.
-            large, small = (list(self.service._times.refreshes[name].recent) for name in (LARGE, SMALL))
-            self.flat = float(np.median([seconds for _, seconds in small[-9:]]))
-            (few, quick), (many, slow) = (np.median(large[6 + place :: 3], axis=0) for place in (0, 2))
+            # The middle of the last three of each size.
+            large, small = (list(self.service._times.refreshes[name].recent)[-9:] for name in (LARGE, SMALL))
+            self.flat = float(np.median([seconds for _, seconds in small]))
+            (few, quick), (many, slow) = (np.median(large[place::3], axis=0) for place in (0, 2))
             each = max((slow - quick) / (many - few), 1e-9)
             rates[LARGE] = int(np.clip(self.setting.large_share / each, *self.setting.large_rates)) // 1000 * 1000
             say(
