@@ -80,7 +80,7 @@ class Spark:
         self.committed = {"chunks": {}, "timers": set()}
         self.cache = folder / "cache"
         self.batch = 0
-        monkeypatch.setattr(ChunkCache, "here", classmethod(lambda cls, query, slot: cls(self.cache)))
+        monkeypatch.setattr(ChunkCache, "here", classmethod(lambda cls, query, state: cls(self.cache / state)))
         outbox = folder / "outbox"
         monkeypatch.setattr(Outbox, "here", classmethod(lambda cls, query, slot: cls(outbox, Attempt(self.batch))))
         monkeypatch.setattr(hosting, "batch_number", lambda: self.batch)
@@ -108,6 +108,10 @@ class Spark:
         names = [metric.name for metric in reports_of(self.plan)]
         numbers = dict(zip(names, found[found.channel == METRICS].iloc[-1][NUMBERS], strict=True))
         return pa.Table.from_batches(blobs, schema=self.results), numbers
+
+    def copies(self):
+        """The chunks that lie in the cache."""
+        return list(self.cache.glob("*/*"))
 
     @property
     def results(self):
@@ -169,10 +173,26 @@ def test_a_kernel_of_another_worker_ran_meanwhile(spark):
     assert_same_rows(pa.concat_tables([one, two, three]), wanted(rows_of(0), rows_of(50)))
 
 
+def test_flows_of_one_query_leave_each_other_their_kernels_and_chunks(spark, tmp_path, monkeypatch):
+    """Each has a slot 0, and their tasks may come to the same worker."""
+    other = Spark(spark.plan, tmp_path, monkeypatch)
+    got = [[], []]
+    for first in (0, 50):
+        for flow, mine in zip((spark, other), got, strict=True):
+            results, numbers = flow.run(rows_of(first))
+            assert numbers["slots_restored"] == 0
+            mine.append(results)
+    hosting._live.clear()
+    monkeypatch.setattr(Map, "getValue", lambda self, key: pytest.fail(f"{key} was not in the cache"))
+    for flow, mine in zip((spark, other), got, strict=True):
+        mine.append(flow.run(None)[0])
+        assert_same_rows(pa.concat_tables(mine), wanted(rows_of(0), rows_of(50)))
+
+
 @pytest.mark.parametrize("harm", ["flip", "cut", "grow", "remove", "stale"])
 def test_a_cached_chunk_is_used_only_if_it_is_the_stored_one(spark, harm):
     one, _ = spark.run(rows_of(0))
-    copies = list(spark.cache.iterdir())
+    copies = spark.copies()
     assert copies, "the packet waits, so there is a chunk"
     for path in copies:
         body = bytearray(path.read_bytes())
@@ -198,16 +218,16 @@ def test_the_cache_keeps_nothing_that_is_gone(spark):
     spark.run(rows_of(0))
     spark.run(rows_of(10_000), lose=True)
     spark.run(rows_of(50))
-    assert len(list(spark.cache.iterdir())) == len(spark.committed["chunks"]) == 2
+    assert len(spark.copies()) == len(spark.committed["chunks"]) == 2
     spark.run(None)
-    assert not list(spark.cache.iterdir())
+    assert not spark.copies()
     assert not spark.committed["chunks"]
 
 
 @pytest.mark.parametrize("harm", ["missing", "changed"])
 def test_a_damaged_stored_chunk_is_refused(spark, harm):
     spark.run(rows_of(0))
-    for path in spark.cache.iterdir():
+    for path in spark.copies():
         path.unlink()
     for name, (blob,) in list(spark.committed["chunks"].items()):
         if harm == "missing":

@@ -36,11 +36,11 @@ class ChunkCache:
         self._root = root
 
     @classmethod
-    def here(cls, query: str, slot: int) -> ChunkCache:
-        """The cache of a query's slot on this host."""
+    def here(cls, query: str, state: str) -> ChunkCache:
+        """The cache of a slot on this host, by its query and the name of its state."""
         from pyspark import SparkFiles
 
-        return cls(Path(SparkFiles.getRootDirectory()) / "penstock-chunks" / query / str(slot))
+        return cls(Path(SparkFiles.getRootDirectory()) / "penstock-chunks" / query / state)
 
     def _path(self, name: str, entry: Entry) -> Path:
         return self._root / f"{name}-{entry.crc:08x}-{entry.size}"

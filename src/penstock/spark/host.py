@@ -56,6 +56,8 @@ def reports_of(plan: Plan) -> tuple[Metric, ...]:
 class Stored:
     """What the state store holds for a slot beside its chunks."""
 
+    #: Tells it from slots of the same number of other flows in the query.
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
     epoch: int = 0
     token: str = ""
     kernel: str = ""
@@ -101,11 +103,11 @@ def check_identity(state_format: int, was: dict[str, str], now: dict[str, str]) 
         )
 
 
-#: Live kernels of this worker by (query, slot), oldest first, with the token of the state they stand for.
-_live: OrderedDict[tuple[str, int], tuple[str, Kernel]] = OrderedDict()
+#: Live kernels of this worker by query and state, oldest first, with the token of what they stand for.
+_live: OrderedDict[tuple[str, str], tuple[str, Kernel]] = OrderedDict()
 
 
-def _keep_alive(key: tuple[str, int], token: str, kernel: Kernel) -> None:
+def _keep_alive(key: tuple[str, str], token: str, kernel: Kernel) -> None:
     """Keep a kernel, and of the older ones as many as hold no more than it may hold itself."""
     _live[key] = (token, kernel)
     _live.move_to_end(key)
@@ -149,7 +151,6 @@ class _Run:
         self._slot = slot
         self._identity = dict(spark.plan.identity())
         self._numbers = [metric.name for metric in reports_of(spark.plan)]
-        self._cache = ChunkCache.here(spark.query, slot)
         self._restored = 0
         self._written = 0
         self._malformed = 0
@@ -157,11 +158,12 @@ class _Run:
         self._parcels: list[Parcel] = []
         body = spark.head.get()
         self.stored = Stored.from_bytes(body[0], self._identity) if body else Stored()
+        self._cache = ChunkCache.here(spark.query, self.stored.name)
         self.kernel = self._wake()
 
     def _wake(self) -> Kernel:
         # Taken out while it steps: if the task fails, what is left of the kernel must not be found again.
-        token, kernel = _live.pop((self._spark.query, self._slot), ("", None))
+        token, kernel = _live.pop((self._spark.query, self.stored.name), ("", None))
         if kernel is not None and token == self.stored.token:
             return kernel
         kernel = self._spark.plan.make(self._slot)
@@ -231,7 +233,7 @@ class _Run:
         self._spark.head.update((stored.to_bytes(self._identity),))
         if changes.gone or changes.new:
             self._cache.keep_only(stored.chunks)
-        _keep_alive((self._spark.query, self._slot), stored.token, self.kernel)
+        _keep_alive((self._spark.query, stored.name), stored.token, self.kernel)
         crash_point("after-store")
 
     def _set_timer(self) -> None:
