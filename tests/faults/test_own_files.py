@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.chunks import ChunkCache, entry_of
 from penstock.spark.failures import cause
 from penstock.spark.files import read_whole, write_whole
+from penstock.spark.running import Running
 from penstock.spark.sink import Ledger, commit, staging
 
 
@@ -213,6 +215,20 @@ def test_second_holder_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
     with pytest.raises(CheckpointInUse, match="in use by process"):
         checkpoint(tmp_path / "ck", on="a")
     held.close()
+    checkpoint(tmp_path / "ck", on="a").close()
+
+
+def test_checkpoint_of_a_query_that_ended_unattended_is_free(tmp_path: Path) -> None:
+    """Nobody called `wait` or `stop`, which would have closed it: the query failed, or the session was stopped."""
+    first = Running(Mock(), checkpoint(tmp_path / "ck", on="a"))
+    with pytest.raises(CheckpointInUse):
+        checkpoint(tmp_path / "ck", on="a")
+    first.query = Mock(isActive=True)
+    with pytest.raises(CheckpointInUse):
+        checkpoint(tmp_path / "ck", on="a")
+    first.query = Mock(isActive=False)
+    second = Running(Mock(), checkpoint(tmp_path / "ck", on="a"))
+    second.query = type("OfAJvmThatIsGone", (), {"isActive": property(lambda self: 1 // 0)})()
     checkpoint(tmp_path / "ck", on="a").close()
 
 

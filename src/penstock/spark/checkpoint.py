@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlparse
+from weakref import WeakValueDictionary
 
 from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse
 from penstock.plan.base import STATE_FORMAT, Plan
@@ -17,11 +19,18 @@ from penstock.spark.host import check_identity
 from penstock.spark.spark_files import RESTORE, check_state, gap, missing, numbers, read_checked, read_json, read_log
 from penstock.tables.places import place_of
 
+#: Those that this process holds, or held last.
+_held: WeakValueDictionary[Path, Checkpoint] = WeakValueDictionary()
+
 
 class Checkpoint:
-    """A checkpoint held by this process until it is closed, or the process ends however it may."""
+    """A checkpoint held by this process until it is closed, or the process ends however it may.
+
+    One whose query has ended (`is_used`) is closed by whoever wants it next: perhaps nobody waited for that query.
+    """
 
     def __init__(self, path: str, plan: Plan) -> None:
+        self.is_used: Callable[[], bool] = lambda: True
         self.path = place_of(path, "checkpoint")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -61,8 +70,7 @@ class Checkpoint:
         files: dict[Path, int] = {}
         for log in (self.path / "sources").glob("*"):
             begin, end = before.get(log.name, -1) + 1, until.get(log.name, -1)
-            names = [f"{number}{kind}" for number in range(begin, end + 1) for kind in ("", ".compact")]
-            for entry in filter(Path.exists, map(log.joinpath, names)):
+            for entry in sorted(_entries(log, begin, end), key=lambda entry: int(entry.stem)):
                 for said in map(json.loads, read_log(entry)):
                     if isinstance(said, dict) and begin <= said.get("batchId", -1) <= end:
                         parts = urlparse(said["path"])
@@ -87,14 +95,19 @@ class Checkpoint:
         return max(numbers(self.path / "offsets"), default=-1)
 
     def _take_lock(self) -> IO[str]:
+        before = _held.get(self.path)
+        if before is not None and not before.is_used():
+            before.close()
         try:
-            return take_lock(self.path / "penstock.lock")
+            lock = take_lock(self.path / "penstock.lock")
         except Held as holder:
             raise CheckpointInUse(
                 f"{self.path} is in use by {holder}.",
                 why="Two queries on one checkpoint would each commit over the other.",
                 do="Stop that process first, or give this query its own checkpoint directory.",
             ) from None
+        _held[self.path] = self
+        return lock
 
     def _check_owner(self, plan: Plan) -> str:
         path = self.path / "penstock.json"
@@ -148,3 +161,11 @@ class Checkpoint:
         partitions = self.partitions()
         if committed and partitions is not None:
             check_state(self.path / "state", planned[-1] + (planned[-1] in committed), partitions)
+
+
+def _entries(log: Path, begin: int, end: int) -> Iterator[Path]:
+    """The entries of a file source's log with these numbers. Of a long run few are left: the others are compacted."""
+    for entry in log.glob("[0-9]*"):
+        number, _, kind = entry.name.partition(".")
+        if kind in ("", "compact") and number.isdigit() and begin <= int(number) <= end:
+            yield entry

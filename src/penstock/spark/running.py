@@ -35,6 +35,7 @@ class Running:
         self._held = threading.Event()
         self._notes: list[str] = []
         self._looked: tuple[float, list[str]] = (-_LOOK_AGAIN, [])
+        checkpoint.is_used = self._is_used
 
     def __repr__(self) -> str:
         return f"<Running {self.flow!r} on {self._checkpoint.path}, {'active' if self.active else 'ended'}>"
@@ -47,6 +48,12 @@ class Running:
     def active(self) -> bool:
         """Whether it still runs."""
         return bool(self.query.isActive)
+
+    def _is_used(self) -> bool:
+        try:
+            return not hasattr(self, "query") or self.active
+        except Exception:  # its JVM is gone
+            return False
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until it ends (True) or the time is over (False). Raises what went wrong, unwrapped.
