@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from penstock.plan.view import Changing
 from penstock.spark.views.logs import Log
@@ -44,3 +45,29 @@ def test_listings_have_no_gaps_while_files_come(tmp_path: Path) -> None:
             assert names == [f"{number:06d}.parquet" for number in range(len(names))]
     assert writer.returncode == 0
     assert len(log(tmp_path).names()) == count
+
+
+def test_a_directory_is_an_entry_once_it_is_whole(tmp_path: Path) -> None:
+    """Spark makes it first, writes within it, and moves its files at the end: taken before, they would be lost."""
+    changes, entry = log(tmp_path), tmp_path / "000001"
+    (entry / "_temporary" / "0").mkdir(parents=True)
+    assert changes.waiting(()) == []
+    pq.write_table(pa.table({"k": [1, 2]}), entry / "part-0.parquet")
+    assert changes.waiting(()) == []
+    (entry / "_temporary" / "0").rmdir()
+    (entry / "_temporary").rmdir()
+    (entry / "_SUCCESS").touch()
+    assert [waiting.changes for waiting in changes.waiting(())] == [2]
+
+
+def test_what_was_taken_of_a_stream_goes_but_for_the_last(tmp_path: Path) -> None:
+    for name in ("0", "1", "2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part.parquet").touch()
+    log(tmp_path).forget(("0", "1"))
+    assert log(tmp_path).names() == ["0", "1", "2"], "somebody else's files"
+    ours = Log("t", tmp_path, Changing(tmp_path), pa.schema([]), ours=True)
+    ours.forget(("0",))
+    assert ours.names() == ["1", "2"]
+    ours.forget(("0", "1", "2"))
+    assert ours.names() == ["2"], "a micro-batch that is repeated must find it"

@@ -1,5 +1,6 @@
 """The directory of a view: manifests that are whole or not there, and files that nobody needs any more."""
 
+import shutil
 import time
 
 import pyarrow as pa
@@ -110,6 +111,23 @@ def test_a_missing_or_changed_file_is_named(store, tmp_path):
     path.unlink()
     with pytest.raises(ViewDamaged, match=r"state.parquet is missing"):
         Store(tmp_path / "view").open({"query": "q"})
+
+
+def test_a_directory_may_have_another_name(store, tmp_path):
+    """Opened by a link, moved, or copied without the times of its files: nothing of it is swept away."""
+    made = version(store, 0)
+    store.close()
+    (tmp_path / "link").symlink_to(tmp_path / "view")
+    shutil.copytree(tmp_path / "view", tmp_path / "copied", copy_function=shutil.copyfile)
+    for name in ("link", "copied", "moved"):
+        if name == "moved":
+            (tmp_path / "view").rename(tmp_path / "moved")
+        again = Store(tmp_path / name)
+        last = again.open({"query": "q"})
+        assert last is not None
+        assert [file.path.replace(f"/{name}/", "/view/") for file in last.files()] == [f.path for f in made.files()]
+        assert _has(last)
+        again.close()
 
 
 def test_another_view_and_another_process_are_refused(store, tmp_path):

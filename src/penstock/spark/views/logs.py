@@ -1,10 +1,10 @@
 """Change logs: which changes of a table are waiting, and how they are read.
 
 A log is a directory. Files whose names begin with a dot or an underscore are not there yet; all others are whole, and
-get their names in the order of their changes. A file that was taken is known by its name, so one that comes late is
-taken late, and files may be removed once they are taken. A table whose changes come as a stream has a log of its own,
-to which each micro-batch adds one entry, named by its number: a batch that is repeated after a crash finds that it is
-there.
+get their names in the order of their changes. An entry may also be a directory of files, as Spark writes them. An entry
+that was taken is known by its name, so one that comes late is taken late, and entries may be removed once they are
+taken. A table whose changes come as a stream has a log of its own, to which each micro-batch adds one entry, named by
+its number: a batch that is repeated after a crash finds that it is there.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ class Waiting:
 
 
 class Log:
-    """The changes of one table."""
+    """The changes of one table. One that is `ours` is of a stream, and nobody else removes what was taken."""
 
-    def __init__(self, table: str, place: Path, spec: Changing, schema: pa.Schema) -> None:
+    def __init__(self, table: str, place: Path, spec: Changing, schema: pa.Schema, *, ours: bool = False) -> None:
         self.table = table
+        self._ours = ours
         self.place = place
         self._spec = spec
         self._schema = schema
@@ -80,7 +81,9 @@ class Log:
         path = self.place / name
         try:
             found = path.stat()
-            paths = (path,) if path.is_file() else tuple(p for p in sorted(path.iterdir()) if p.suffix == ".parquet")
+            paths = (path,) if path.is_file() else _whole_directory(path)
+            if not paths:
+                return None
             return Waiting(name, paths, sum(pq.read_metadata(p).num_rows for p in paths), found.st_mtime)
         except FileNotFoundError:
             return None  # removed between the listing and now
@@ -91,6 +94,14 @@ class Log:
                 do="Write such files under a name that begins with a dot, and rename them when they are done. "
                 "Mend or remove this one.",
             ) from fault
+
+    def forget(self, taken: Sequence[str]) -> None:
+        """Remove what was taken, if the log is ours; but the last entry, which a micro-batch may be about to repeat."""
+        if self._ours and taken:
+            last = max(self.names(), default="")
+            for name in taken:
+                if name < last:
+                    shutil.rmtree(self.place / name, ignore_errors=True)
 
     def read(self, entries: Sequence[Waiting]) -> pa.Table:
         """Changes with the table's columns and the operation, in order. Raises `SourceLost` if one is gone."""
@@ -149,6 +160,14 @@ class Log:
                 f"{self.place / entry.name} does not fit {self.table}: {str(fault).splitlines()[0]}",
                 do="Mend the file: its columns must have the table's types.",
             ) from fault
+
+
+def _whole_directory(path: Path) -> tuple[Path, ...]:
+    """The files of a directory; none if it is still being written, which Spark does in a directory within it."""
+    found = sorted(path.iterdir())
+    if any(one.name == "_temporary" for one in found):
+        return ()
+    return tuple(one for one in found if one.suffix == ".parquet" and not one.name.startswith((".", "_")))
 
 
 def _same_kind(have: pa.DataType, want: pa.DataType) -> bool:

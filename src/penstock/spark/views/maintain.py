@@ -148,6 +148,8 @@ class Maintainer:
         )
         arrived = max((entry.arrived for entry in entries), default=now.fresh.get(table, now.time))
         self._commit(now.advanced(table, after, state, arrived))
+        # What the version before has as well is not needed, should this one's manifest be damaged.
+        self._logs[table].forget(before.taken)
         return Refreshed(table, changes, net.aside.num_rows, time.monotonic() - began, mended)
 
     def _net(self, table: str, changes: pa.Table) -> Netted:

@@ -104,7 +104,7 @@ def open_view(
     )
     store = Store(place_of(place, "at"))
     logs = {
-        name: Log(name, _log(name, spec, store), spec, bases[name][0])
+        name: Log(name, _log(name, spec, store), spec, bases[name][0], ours=name in streams)
         for name, spec in specs.items()
         if spec.changes is not None
     }

@@ -178,8 +178,9 @@ class Service:
 
     def _advance(self, table: str, entries: list[Waiting]) -> list[Refreshed]:
         with self._lock:
-            taken = set(self._maintainer.manifest.tables[table].taken)
-            left = [entry for entry in entries if entry.name not in taken]  # a reader may have been faster
+            # Others may have been faster, and what they took may be gone.
+            wanted = {entry.name for entry in entries}
+            left = [entry for entry in self._maintainer.waiting(table) if entry.name in wanted]
             done = self._maintainer.advance(table, left) if left else []
             for one in done:
                 self._times.refreshed(table, one.changes, one.seconds)

@@ -57,8 +57,13 @@ class File:
         count = pq.read_metadata(path).num_rows if rows is None else rows
         return cls(str(path), found.st_size, found.st_mtime_ns, count)
 
-    def check(self) -> None:
-        """Refuse to go on with a file that is not the one that was named."""
+    def as_json(self, place: Path) -> list[Any]:
+        """As it is written in a view's directory: by its path in it, so that the directory may have another name."""
+        path = self.path.removeprefix(f"{place}/")
+        return [path, self.size, self.modified, self.rows]
+
+    def check(self, *, ours: bool) -> None:
+        """Refuse to go on with a file that is not the one that was named. Copies of ours may be younger."""
         try:
             found = os.stat(self.path)
         except OSError:
@@ -67,7 +72,7 @@ class File:
                 why="The view is made of it.",
                 do="Put it back, or make the view again in a new directory.",
             ) from None
-        if (found.st_size, found.st_mtime_ns) != (self.size, self.modified):
+        if found.st_size != self.size or (not ours and found.st_mtime_ns != self.modified):
             raise ViewDamaged(
                 f"{self.path} was changed.",
                 why="A view is over the rows before the first change, and over changes; rows changed in place are lost "
@@ -122,17 +127,17 @@ class Manifest:
             fresh={**self.fresh, name: arrived},
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """As it is written."""
+    def as_json(self, place: Path) -> dict[str, Any]:
+        """As it is written in a view's directory."""
         return {
             "version": self.version,
             "time": self.time,
             "fresh": self.fresh,
-            "state": [list(vars(file).values()) for file in self.state],
+            "state": [file.as_json(place) for file in self.state],
             "tables": {
                 name: {
-                    "base": [list(vars(file).values()) for file in table.base],
-                    "parts": [list(vars(file).values()) for file in table.parts],
+                    "base": [file.as_json(place) for file in table.base],
+                    "parts": [file.as_json(place) for file in table.parts],
                     "taken": list(table.taken),
                     "changes": table.changes,
                     "aside": table.aside,
@@ -142,11 +147,11 @@ class Manifest:
         }
 
     @classmethod
-    def from_json(cls, said: dict[str, Any]) -> Manifest:
-        """As it was written."""
+    def from_json(cls, said: dict[str, Any], place: Path) -> Manifest:
+        """As it was written in a view's directory."""
 
         def files(rows: list[list[Any]]) -> tuple[File, ...]:
-            return tuple(File(*row) for row in rows)
+            return tuple(File(str(place / path), *rest) for path, *rest in rows)
 
         tables = {
             name: TableVersion(
@@ -187,12 +192,12 @@ class Store:
         try:
             self._check_identity(identity)
             last = self.last()
+            for file in last.files() if last is not None else ():
+                file.check(ours=file.path.startswith(f"{self.place}/"))
         except BaseException:
             self.close()
             raise
         if last is not None:
-            for file in last.files():
-                file.check()
             self.sweep(last)
         shutil.rmtree(self.place / "scratch", ignore_errors=True)
         self._forget_aside(last.version if last is not None else -1)
@@ -247,14 +252,14 @@ class Store:
                 do="Put it back from a copy. If there is none, remove it: the version before it becomes the last, and "
                 "later changes are taken again, if their files are still there.",
             )
-        return Manifest.from_json(said)
+        return Manifest.from_json(said, self.place)
 
     def commit(self, manifest: Manifest) -> None:
         """Make a version the last. Its files are durable before it is."""
         folder = self.place / "manifest"
         folder.mkdir(exist_ok=True)
         crash_point("view-before-manifest")
-        write_whole(folder / f"{manifest.version:020d}.json", manifest.as_json())
+        write_whole(folder / f"{manifest.version:020d}.json", manifest.as_json(self.place))
         crash_point("view-after-manifest")
         self.sweep(manifest)
 
@@ -284,7 +289,8 @@ class Store:
         found = self._manifests()
         kept = [path for path in found[-KEPT:] if int(path.stem) <= last.version]
         kept += [path for path in found[:-KEPT] if int(path.stem) in self._leases]
-        needed = {file.path for path in kept if (said := read_whole(path)) for file in Manifest.from_json(said).files()}
+        told = [Manifest.from_json(said, self.place) for path in kept if (said := read_whole(path))]
+        needed = {file.path for manifest in told for file in manifest.files()}
         needed |= {file.path for file in last.files()}
         for path in set(found) - set(kept):
             path.unlink(missing_ok=True)
