@@ -90,10 +90,10 @@ class SurrogateKeysPlan(JoinTablePlan):
 
 
 def largest(table: Table, column: str) -> int:
-    """The largest number in a column; 0 if there is none above it. One pass over the table."""
+    """The largest number in a column; 0 if there is none above it. One pass over it."""
     reader = table.open()
     try:
-        found = [pc.max(batch[column]).as_py() for page in table.pages for batch in reader.batches(page)]
+        found = [pc.max(batch[column]).as_py() for page in table.pages for batch in reader.batches(page, [column])]
     finally:
         reader.close()
     return max((number for number in found if number is not None and number > 0), default=0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
-from operator import and_
+from itertools import chain, groupby
+from operator import and_, itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,9 +18,7 @@ from penstock.tables import keys
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.tables.base import Table
-
-_KEY_ROWS = 1 << 16
+    from penstock.tables.base import RowIds, Table
 
 
 def rows_that_lack(snapshot: DataFrame, table: Table, on: tuple[str, ...]) -> DataFrame:
@@ -50,15 +49,16 @@ def _keys(table: Table, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]
         reader = table.open()
         try:
             for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-                page = table.pages[number]
-                for start in range(0, page.rows, _KEY_ROWS):
-                    rows = np.arange(start, min(start + _KEY_ROWS, page.rows), dtype=np.int64)
-                    columns = reader.keys(page, rows).columns
+                start = 0
+                for rows in reader.batches(table.pages[number], table.key):
+                    columns = rows.columns
                     able = keys.joinable(columns)
                     if able is not None:
                         columns = [pc.if_else(pa.array(able), c, pa.scalar(None, c.type)) for c in columns]
-                    place = [pa.repeat(pa.scalar(number, pa.int32()), len(rows)), pa.array(rows)]
-                    yield pa.RecordBatch.from_arrays([*place, *columns], schema=schema)
+                    page = pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows)
+                    place = pa.array(np.arange(start, start + rows.num_rows, dtype=np.int64))
+                    yield pa.RecordBatch.from_arrays([page, place, *columns], schema=schema)
+                    start += rows.num_rows
         finally:
             reader.close()
 
@@ -66,16 +66,36 @@ def _keys(table: Table, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]
 
 
 def _rows(table: Table) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Places in, rows out."""
+    """Places in, by page and row; rows out."""
+
+    def places(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, RowIds]]:
+        for batch in batches:
+            pages, rows = batch.column(0).to_numpy(), batch.column(1).to_numpy()
+            for number in np.unique(pages):
+                yield int(number), rows[pages == number]
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = table.open()
         try:
-            for batch in batches:
-                pages, rows = batch.column(0).to_numpy(), batch.column(1).to_numpy()
-                for number in np.unique(pages):
-                    yield reader.take(table.pages[number], rows[pages == number])
+            for number, runs in groupby(places(batches), key=itemgetter(0)):
+                page, wanted = table.pages[number], (rows for _, rows in runs)
+                first, second = next(wanted), next(wanted, None)
+                if second is None:
+                    yield reader.take(page, first)
+                else:
+                    yield from _picked(reader.batches(page), chain([first, second], wanted))
         finally:
             reader.close()
 
     return read
+
+
+def _picked(batches: Iterable[pa.RecordBatch], wanted: Iterator[RowIds]) -> Iterator[pa.RecordBatch]:
+    """The wanted rows of a page, ascending, in one pass; taking run after run would read it anew each time."""
+    begin, rows = 0, next(wanted)
+    for batch in batches:
+        end = begin + batch.num_rows
+        while (here := int(np.searchsorted(rows, end))) > 0:
+            yield batch.take(pa.array(rows[:here] - begin))
+            rows = rows[here:] if here < len(rows) else next(wanted, rows[:0])
+        begin = end

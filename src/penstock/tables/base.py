@@ -7,7 +7,7 @@ reads. A page is the unit of a cyclic scan: a row group of a Parquet file, or a 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -107,12 +107,13 @@ class PageReader(ABC):
         wanted = np.arange(page.rows, dtype=np.int64) if rows is None else rows
         return self.take(page, wanted).select(list(self.table.key))
 
-    def batches(self, page: Page) -> Iterator[pa.RecordBatch]:
-        """All rows of the page in order, some at a time."""
+    def batches(self, page: Page, only: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows of the page in order, some at a time; all columns, or those that are named."""
         import numpy as np
 
         for start in range(0, page.rows, 1 << 14):
-            yield self.take(page, np.arange(start, min(start + (1 << 14), page.rows), dtype=np.int64))
+            rows = self.take(page, np.arange(start, min(start + (1 << 14), page.rows), dtype=np.int64))
+            yield rows if only is None else rows.select(list(only))
 
     @abstractmethod
     def close(self) -> None:

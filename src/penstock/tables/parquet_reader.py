@@ -74,14 +74,18 @@ class ParquetReader(PageReader):
         wanted = np.arange(page.rows, dtype=np.int64) if rows is None else rows
         return self._steadily(page, lambda file, group: self._pick(file, group, page, wanted, self.table.key))
 
-    def batches(self, page: Page) -> Iterator[pa.RecordBatch]:
-        """All rows in order, all columns, some at a time; a file that changes meanwhile is noticed at the end."""
+    def batches(self, page: Page, only: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in order, some at a time; a file that changes meanwhile is noticed at the end."""
         number, group = self._table.places[page.index]
         path = self._table.locate(number)
         before, file = self._acquire(number)
-        fields, constants = self._table.fields, dict(self._table.files[number].constants)
+        fields, constants = self._fields(only), dict(self._table.files[number].constants)
+        stored = [name for name in fields.names if name not in constants]
+        size = batch_rows(page.row_width)
+        if only is not None:
+            size = min((self._batch(file, group, name) for name in stored), default=size)
         try:
-            for batch in file.iter_batches(batch_rows(page.row_width), row_groups=[group], use_threads=False):
+            for batch in file.iter_batches(size, row_groups=[group], columns=stored, use_threads=False):
                 columns = [
                     _constant(constants[field.name], field.type, batch.num_rows)
                     if field.name in constants
@@ -113,9 +117,7 @@ class ParquetReader(PageReader):
     def _pick(
         self, file: pq.ParquetFile, group: int, page: Page, rows: RowIds, only: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        fields = self._table.fields
-        if only is not None:
-            fields = pa.schema([fields.field(name) for name in only])
+        fields = self._fields(only)
         ascending = bool(np.all(rows[1:] >= rows[:-1]))
         order = None if ascending else np.argsort(rows, kind="stable")
         wanted = rows if order is None else rows[order]
@@ -130,6 +132,10 @@ class ParquetReader(PageReader):
             column = _pick_column(file, group, field, wanted, size, page.rows)
             picked.append(column if back is None else column.take(back))
         return pa.RecordBatch.from_arrays(picked, schema=fields)
+
+    def _fields(self, only: Sequence[str] | None) -> pa.Schema:
+        fields = self._table.fields
+        return fields if only is None else pa.schema([fields.field(name) for name in only])
 
     def _batch(self, file: pq.ParquetFile, group: int, name: str) -> int:
         """Rows of a column that are decoded at once."""
