@@ -17,12 +17,14 @@ import pytest
 
 import penstock as ps
 from penstock.errors import CheckpointMismatch, StateDamaged
+from penstock.kernels.contract import SET_ASIDE_SCHEMA
 from penstock.plan.join_table import JoinTablePlan
 from penstock.spark import host as hosting
 from penstock.spark.chunks import ChunkCache
 from penstock.spark.host import METRICS, NUMBERS, reports_of
 from penstock.spark.outbox import Attempt, Outbox, Parcel, unwrap
 from penstock.spark.processor import Processor
+from penstock.spark.wire import ASIDE
 from penstock.testing import assert_same_rows
 
 STREAM = pa.schema([("id", pa.int64()), ("k", pa.int64())])
@@ -284,3 +286,19 @@ def test_flows_of_one_query_leave_each_other_what_is_on_its_way(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [again.file.rpartition("/")[2]] != [later.file]
     sent(Attempt(batch=4, stage=9, partition=1, number=24))
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_records_that_no_source_could_read_wait_on_disk_until_they_can_be_sent(spark, monkeypatch):
+    """Nothing travels while a kernel reads its portions: in memory, a file of bad records could outgrow any budget."""
+    monkeypatch.setattr("penstock.spark.outbox._AHEAD", 0)
+    bad = pa.record_batch({"reason": ["no"] * 9, "source": [None] * 9, "raw": ["?"] * 9}, schema=SET_ASIDE_SCHEMA)
+    sent = [(0, rows_of(0)), (ASIDE, bad), (ASIDE, bad), (0, rows_of(50))]
+    host = Processor(spark.plan, ids=(77,))
+    host.init(Handle(copy.deepcopy(spark.committed)))
+    packed = pd.DataFrame({"side": [side for side, _ in sent], "blob": [rows.serialize() for _, rows in sent]})
+    found = pd.concat(list(host.handleInputRows((77,), iter([packed]), None)))
+    (parcel,) = found[found.channel == "set_aside"][list(Parcel._fields)].itertuples(index=False, name=None)
+    assert Parcel(*parcel).blob is None
+    assert sum(rows.num_rows for rows in unwrap(Parcel(*parcel), SET_ASIDE_SCHEMA)) == 18
+    names = [metric.name for metric in reports_of(spark.plan)]
+    assert found[found.channel == METRICS].iloc[-1][NUMBERS][names.index("rows_malformed")] == 18

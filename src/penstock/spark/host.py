@@ -155,7 +155,6 @@ class _Run:
         self._written = 0
         self._malformed = 0
         self._outbox = Outbox.here(spark.query, slot)
-        self._parcels: list[Parcel] = []
         body = spark.head.get()
         self.stored = Stored.from_bytes(body[0], self._identity) if body else Stored()
         self._cache = ChunkCache.here(spark.query, self.stored.name)
@@ -198,10 +197,10 @@ class _Run:
                     number, latest = str(EVENT_TIME - side), int.from_bytes(blob, "big", signed=True)
                     self.stored.event_max[number] = max(latest, self.stored.event_max.get(number, latest))
                 elif side == ASIDE:
-                    # Records that a source could not read go round the kernel.
+                    # Records that a source could not read go round the kernel, which is at work: they are sent later.
                     rows_aside = from_blob(blob, SET_ASIDE_SCHEMA)
                     self._malformed += rows_aside.num_rows
-                    self._parcels += self._outbox.add(SET_ASIDE, rows_aside)
+                    self._outbox.keep(SET_ASIDE, rows_aside)
                 else:
                     yield Portion(int(side), from_blob(blob, sides[side].schema))
 
@@ -265,7 +264,7 @@ class _Run:
         """The rest of the rows, and the numbers of this step."""
         ours = (1.0, self._restored, self._written, self._malformed, seconds)
         numbers = dict(self.kernel.metrics()) | dict(zip(HOST_METRICS, ours, strict=True))
-        return self._frame([*self._parcels, *self._outbox.close()], numbers)
+        return self._frame(list(self._outbox.close()), numbers)
 
 
 def _now() -> int:

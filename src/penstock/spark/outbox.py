@@ -95,27 +95,26 @@ class Outbox:
 
     def add(self, channel: str, rows: pa.RecordBatch) -> Iterator[Parcel]:
         """Take in rows; give out what is ready to travel."""
-        opened = self._open.get(channel) or self._new_file(channel, rows.schema)
-        if opened is None:
+        if channel not in self._open and sum(1 for _ in self._root.iterdir()) >= _AHEAD:
             yield Parcel(channel, rows.serialize().to_pybytes(), None)
             return
-        opened.writer.write_batch(rows)
-        if opened.sink.tell() >= _FILE_BYTES:
+        self.keep(channel, rows)
+        if self._open[channel].sink.tell() >= _FILE_BYTES:
             yield self._close(channel)
+
+    def keep(self, channel: str, rows: pa.RecordBatch) -> None:
+        """Take in rows that nothing can be sent for yet: in a file, however many wait for the reader."""
+        if channel not in self._open:
+            path = self._root / self._attempt.name(self._made)
+            self._made += 1
+            sink = pa.OSFile(str(path), "wb")
+            self._open[channel] = _Open(path, sink, pa.ipc.new_stream(sink, rows.schema))
+        self._open[channel].writer.write_batch(rows)
 
     def close(self) -> Iterator[Parcel]:
         """Give out the rest."""
         for channel in list(self._open):
             yield self._close(channel)
-
-    def _new_file(self, channel: str, schema: pa.Schema) -> _Open | None:
-        if sum(1 for _ in self._root.iterdir()) >= _AHEAD:
-            return None
-        path = self._root / self._attempt.name(self._made)
-        self._made += 1
-        sink = pa.OSFile(str(path), "wb")
-        self._open[channel] = _Open(path, sink, pa.ipc.new_stream(sink, schema))
-        return self._open[channel]
 
     def _close(self, channel: str) -> Parcel:
         opened = self._open.pop(channel)
