@@ -227,7 +227,8 @@ def test_the_watermark_is_of_earlier_batches_and_of_the_slower_side():
     kernel = broken(channels={RESULTS: moments().schema})
     host = Host(kernel, event_time=EventTime(("n", "n"), lateness=5))
     left, right = Portion(0, moments(100, 70)), Portion(1, moments(40, None))
-    for batch in ([left], [right], [Portion(1, moments(90))], []):
+    changes = Portion(2, moments(1_000))  # a third input, which has no event time
+    for batch in ([left], [right], [Portion(1, moments(90)), changes], []):
         host.step(batch)
     assert [watermark for watermark, _ in host.kernel.calls] == [None, None, 35, 85]
     host.step(Batch([left], watermark=7))

@@ -15,7 +15,8 @@ from penstock.kernels.contract import Portion
 class EventTime:
     """Where each side keeps its event time, and how much later than the latest a row may come.
 
-    `columns` has one timestamp column for each side; `lateness` is in microseconds.
+    `columns` has one timestamp column for each side that has one; further sides, such as changes, come after these.
+    `lateness` is in microseconds.
     """
 
     columns: tuple[str, ...]
@@ -42,8 +43,11 @@ class Watermark:
         """Count the rows of a finished batch."""
         if self.event_time is None:
             return
+        columns = self.event_time.columns
         for side, rows in portions:
-            times = rows.column(self.event_time.columns[side])
+            if side >= len(columns):
+                continue
+            times = rows.column(columns[side])
             latest = pc.max(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64())).as_py()
             if latest is not None:
                 self._latest[side] = max(latest, self._latest.get(side, latest))

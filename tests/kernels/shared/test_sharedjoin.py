@@ -355,3 +355,26 @@ def test_a_window_that_does_not_fit_is_refused_by_how_much():
         list(make(budget=96 << 10).step(Batch([rows(0, np.arange(5_000), np.arange(5_000))], None), 0))
     with pytest.raises(MemoryTooSmall, match="at least"):
         make(budget=1 << 10)
+
+
+@pytest.mark.parametrize("scheduler", ["greedy", "swf"])
+def test_a_restored_join_tells_the_same_numbers(scheduler):
+    """Also of pairs for which the condition does not hold: scans found them, and nobody gets them."""
+
+    def odd(left, right):
+        return (left["v"].to_numpy() + right["w"].to_numpy()) % 2 == 1
+
+    class Restarted(Host):
+        def crash(self):
+            self.told = dict(self.kernel.metrics())
+            super().crash()
+
+    calm = Host(lambda: make(scheduler, units=40, where=odd))
+    restarted = Restarted(calm.make, restart_every_step=True)
+    for number in range(6):
+        keys, times = [0, 1, 0, 1], [20 * number + place for place in range(4)]
+        batch = [rows(side, keys, times, first=4 * number) for side in (0, 1)]
+        for host in (calm, restarted):
+            host.step(batch)
+        told = dict(calm.kernel.metrics())
+        assert restarted.told | {"memory": told["memory"]} == told

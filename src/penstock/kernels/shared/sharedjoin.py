@@ -308,6 +308,8 @@ class SharedJoin(Kernel):
         self._queries.retire()
         self._router.let_go(self._queries, self._log)
         self._waiting.finish(self._queries.finished, self._log)
+        # Scans count what they find; what does not hold, or has left, is no result that waits.
+        self._waiting.count_found(self._router.held.outer)
 
     # -- going -------------------------------------------------------------------------------------------------
 
