@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadOption, BadQuery, MemoryTooSmall, PlanError, TableChanged
+from penstock.kernels.contract import Batch, Portion
 from penstock.plan.routing import RangeSide
 from penstock.plan.standing_queries import StandingQueriesPlan, band_join, select_join
 
@@ -102,3 +104,52 @@ def test_rows_that_meet_are_sent_to_one_slot(left, right, split, band):
         for j, b in enumerate(right):
             if band[0] <= b - a <= band[1]:
                 assert sum(i in here and j in there for here, there in zip(mine, other, strict=True)) == 1
+
+
+def test_rows_that_meet_by_a_rounded_difference_are_sent_to_one_slot():
+    """0.3 - (-1e-17) is 0.3: the band has it, though the left row is farther away than the band is long."""
+    schema = pa.schema([("v", pa.float64())])
+    ours = RangeSide(schema, column="v", split=(-5e-18,))
+    theirs = RangeSide(schema, column="v", split=(-5e-18,), reach=(-0.3, 0.0))
+    mine, other = (side.places(pa.record_batch({"v": [v]})) for side, v in ((ours, -1e-17), (theirs, 0.3)))
+    assert any(len(here) and len(there) for here, there in zip(mine, other, strict=True))
+
+
+BAND = band_join(left="k", right="key")
+BANDS = pa.table({"query": [1], "band_from": [-9], "band_to": [9]})
+DIVIDED = pytest.mark.parametrize("divided", [{}, {"split": [5.0], "reach": (-9.0, 9.0)}])
+
+
+def sent(plan, side, rows, slot):
+    """What of the rows goes to a slot."""
+    side = plan.sides[side]
+    return rows.take(pa.array(side.places(rows)[slot])) if isinstance(side, RangeSide) else rows
+
+
+@DIVIDED
+def test_right_rows_that_go_to_several_slots_are_told_of_once(divided):
+    plan = checked(shape=BAND, queries=BANDS, keep=None, within="1 minute", event_time=("at", "since"), **divided)
+    # One that is late, one beyond what is compared exactly, one that meets nothing.
+    times = pa.array([10**6, 10**12, 10**12], pa.int64()).cast(RIGHT.types[2])
+    rows = pa.record_batch([pa.array([3, 2**60, None]), pa.array([1, 1, 1], pa.int32()), times], schema=RIGHT)
+    emitted, counted = Counter(), Counter()
+    for slot in range(2):
+        kernel = plan.make(slot)
+        for emission in kernel.step(Batch([Portion(1, sent(plan, 1, rows, slot))], watermark=10**9), 0):
+            emitted[emission.channel] += emission.rows.num_rows
+        counted.update(kernel.metrics())
+    assert emitted == {"late_right": 1, "set_aside": 1}
+    assert [counted[name] for name in ("rows_in", "rows_late", "rows_aside", "rows_unmatched")] == [3, 1, 1, 1]
+
+
+@DIVIDED
+def test_right_rows_that_go_to_several_slots_wait_as_long_as_any(divided):
+    plan = checked(shape=BAND, queries=BANDS, keep=10, **divided)
+    for slot in range(2):
+        kernel = plan.make(slot)
+        for _ in range(3):
+            rows = pa.record_batch(
+                [pa.array([5] * 4), pa.array([1] * 4, pa.int32()), pa.nulls(4, RIGHT.types[2])], schema=RIGHT
+            )
+            list(kernel.step(Batch([Portion(1, sent(plan, 1, rows, slot))]), 0))
+        assert kernel.metrics()["held_rows"] == 12, "ten, in whole micro-batches"

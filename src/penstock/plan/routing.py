@@ -31,10 +31,17 @@ class RangeSide(Side):
 
     def places(self, rows: pa.RecordBatch) -> list[npt.NDArray[np.int64]]:
         """For each slot, the rows that go there."""
+        first, last = self.reached(rows)
+        return [np.flatnonzero((first <= slot) & (slot <= last)) for slot in range(len(self.split) + 1)]
+
+    def reached(self, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The first and the last slot that each row goes to."""
         values, able, _ = to_numbers(rows.column(self.column))
         low, high = values + self.reach[0], values + self.reach[1]
         if self.reach != (0.0, 0.0):
-            # Sums are rounded: a row that might be on the edge goes to both sides of it.
-            low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
+            # Differences are rounded, by as much as their largest part is: a row that might be on the edge goes to
+            # both sides of it.
+            slack = np.spacing(np.maximum(np.abs(values), max(map(abs, self.reach))))
+            low, high = low - slack, high + slack
         first, last = (np.where(able, np.searchsorted(self.split, ends, side="right"), 0) for ends in (low, high))
-        return [np.flatnonzero((first <= slot) & (slot <= last)) for slot in range(len(self.split) + 1)]
+        return first, last

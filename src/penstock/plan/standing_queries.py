@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from penstock.kernels.standing.query_table import ID, OP, VERSION, bound_kinds, 
 from penstock.kernels.standing.refine import PIECE
 from penstock.kernels.standing.results import OUTPUTS, Output, Results
 from penstock.kernels.standing.router import DYNAMIC, Dynamic, walked
-from penstock.kernels.standing.search import RUN
+from penstock.kernels.standing.search import RUN, Flags
 from penstock.kernels.standing.shape import LEFT, RIGHT, SIDES, BandJoin, SelectJoin, Shape
 from penstock.kernels.standing.standing_join import LATE, StandingJoin
 from penstock.kernels.standing.strategies import BAND_JOIN, BLOCK, SELECT_JOIN, Strategy
@@ -197,8 +197,11 @@ class StandingQueriesPlan(Plan):
 
     def make(self, slot: int) -> StandingJoin:
         """The kernel of a slot."""
-        keep = None if self.keep is None else -(-self.keep // self.slots)
-        everywhere = not self.shape.on[RIGHT] and not self.split
+        keep = None
+        if self.keep is not None:
+            share = -(-self.keep // self.slots)
+            # A slot may get every right row of a band join without key, not a share of them.
+            keep = (share, share if self.shape.on[RIGHT] else self.keep)
         return StandingJoin(
             (self.left, self.right),
             self.shape,
@@ -210,10 +213,16 @@ class StandingQueriesPlan(Plan):
             within=self.within,
             event_time=self.event_time,
             reach=self.reach,
-            # Rows that go to several slots are counted in one, and so are changes.
-            counts_side=(True, slot == 0 or not everywhere),
+            tells_of=self._tells_of(slot),
             says_changes=slot == 0,
         )
+
+    def _tells_of(self, slot: int) -> Callable[[pa.RecordBatch], Flags] | None:
+        """Of right rows that go to several slots, those that this one counts, sets aside or calls late."""
+        side = self.sides[RIGHT]
+        if isinstance(side, RangeSide):
+            return lambda rows: side.reached(rows)[0] == slot
+        return None if side.key else lambda rows: np.full(rows.num_rows, slot == 0)
 
     def identity(self) -> Mapping[str, str]:
         """What state depends on; not the budget, nor the strategy: all of them give the same results."""

@@ -46,8 +46,8 @@ class RowReader:
         self._negated = not shape.own and side == LEFT
         self._banded = not shape.own
 
-    def read(self, rows: pa.RecordBatch) -> Read:
-        """One portion."""
+    def read(self, rows: pa.RecordBatch, told: Flags) -> Read:
+        """One portion; of what cannot be used, rows that are not `told` are let go."""
         values = np.empty((rows.num_rows, len(self._ranges)))
         able, inexact = np.ones(rows.num_rows, np.bool_), np.zeros(rows.num_rows, np.bool_)
         for at, name in enumerate(self._ranges):
@@ -79,7 +79,7 @@ class RowReader:
             keys, values = keys[keep], values[keep]
             times = times[keep] if self.event_time else times
         read = Arrivals(keys, -values if self._negated else values, times, payload)
-        return Read(read, self._aside(rows, aside, untimed), int((~able).sum()))
+        return Read(read, self._aside(rows, aside & told, untimed), int((~able & told).sum()))
 
     def _aside(self, rows: pa.RecordBatch, aside: Flags, untimed: Flags) -> pa.RecordBatch | None:
         if not aside.any():

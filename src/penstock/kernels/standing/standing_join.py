@@ -28,7 +28,7 @@ from penstock.kernels.standing.reading import RowReader, joined, read_changes
 from penstock.kernels.standing.refine import PIECE, Further, count, cut
 from penstock.kernels.standing.results import Output, Results
 from penstock.kernels.standing.router import DYNAMIC, Dynamic, Router, walked
-from penstock.kernels.standing.search import I32, I64, RUN, Rows
+from penstock.kernels.standing.search import I32, I64, RUN, Flags, Rows
 from penstock.kernels.standing.shape import CHANGES, LEFT, RIGHT, Shape
 from penstock.kernels.standing.state import change_blob, change_of, read_blob, row_blob, rows_of
 from penstock.kernels.standing.strategies import BLOCK, Strategy
@@ -56,7 +56,8 @@ class StandingJoin(Kernel):
         which are put together when they are a quarter of all.
 
     `load` gives the first queries; it is called once, when there is no stored state. A change to a band beyond
-    `reach` is set aside. Paper: 003, chapter 4.
+    `reach` is set aside. `tells_of` says which right rows are counted, set aside or called late here, where they go to
+    several kernels. Paper: 003, chapter 4.
 
     >>> import pyarrow as pa
     >>> from penstock.kernels.standing.shape import SelectJoin
@@ -99,23 +100,23 @@ class StandingJoin(Kernel):
         output: Output = "pairs",
         strategy: Strategy | Dynamic = "dynamic",
         coefficients: Coefficients | None = None,
-        keep: int | None = None,
+        keep: int | tuple[int, int] | None = None,
         within: int | None = None,
         event_time: tuple[str, str] | None = None,
         reach: tuple[float, float] | None = None,
-        counts_side: tuple[bool, bool] = (True, True),
+        tells_of: Callable[[pa.RecordBatch], Flags] | None = None,
         says_changes: bool = True,
     ) -> None:
         self.schemas = schemas
         self.shape = shape
         self.budget = budget
         self.strategy = strategy
-        self.keep = keep
+        self.keep = (keep, keep) if isinstance(keep, int) else keep
         self.within = within
         self._load = load
         self._reach = reach
         self._results = Results(output, shape, schemas)
-        self._counts_side = counts_side
+        self._tells_of = tells_of
         self._says_changes = says_changes
         timed = within is not None
         self._readers = tuple(
@@ -147,8 +148,9 @@ class StandingJoin(Kernel):
             if side == CHANGES:
                 changes.append(rows)
                 continue
-            self._numbers["rows_in"] += rows.num_rows if self._counts_side[side] else 0
-            read = self._readers[side].read(rows)
+            told = self._told(side, rows)
+            self._numbers["rows_in"] += int(told.sum())
+            read = self._readers[side].read(rows, told)
             self._numbers["rows_unmatched"] += read.unmatched
             if read.aside is not None:
                 yield self._aside(read.aside)
@@ -330,8 +332,8 @@ class StandingJoin(Kernel):
             over = [name for name, chunk in held.chunks.items() if chunk.latest + self.within < watermark]
             self._drop(held, over)
 
-    def _let_go(self, keep: int) -> None:
-        for held in self.held:
+    def _let_go(self, keeps: tuple[int, int]) -> None:
+        for held, keep in zip(self.held, keeps, strict=True):
             over, rest = [], held.count
             for name, chunk in held.chunks.items():
                 if rest - chunk.count < keep:
@@ -350,11 +352,18 @@ class StandingJoin(Kernel):
         late = rows.times < watermark
         if not late.any():
             return rows, None
-        self._numbers["rows_late"] += int(late.sum())
         whole = rows.payload.filter(pa.array(late)).select(self.schemas[side].names)
+        whole = whole.filter(pa.array(self._told(side, whole)))
+        self._numbers["rows_late"] += whole.num_rows
         good = ~late
         on_time = Arrivals(rows.keys[good], rows.values[good], rows.times[good], rows.payload.filter(pa.array(good)))
-        return on_time, Emission(LATE[side], whole)
+        return on_time, Emission(LATE[side], whole) if whole.num_rows else None
+
+    def _told(self, side: int, rows: pa.RecordBatch) -> Flags:
+        """Which rows are counted, set aside or called late here."""
+        if side == RIGHT and self._tells_of is not None:
+            return self._tells_of(rows)
+        return np.ones(rows.num_rows, np.bool_)
 
     def _aside(self, rows: pa.RecordBatch) -> Emission:
         self._numbers["rows_aside"] += rows.num_rows
