@@ -35,10 +35,10 @@ def without_watermark(frame: DataFrame) -> DataFrame:
 
     spark: Any = frame.sparkSession
     plan = frame._jdf.queryExecution().analyzed()
-    names = list(_names(plan))
-    if _WATERMARK not in names:
+    nodes = list(_nodes(plan))
+    if not any(node.nodeName() == _WATERMARK for node in nodes):
         return frame
-    stateful = [name for name in names if name in _STATEFUL]
+    stateful = [node.nodeName() for node in nodes if _keeps_state(node)]
     if stateful:
         raise PlanError(
             f"This stream has a watermark, and a stateful operator ({stateful[0]}) that works by it.",
@@ -54,10 +54,15 @@ def _children(node: Any) -> list[Any]:
     return [found.apply(number) for number in range(found.size())]
 
 
-def _names(node: Any) -> Iterator[str]:
-    yield str(node.nodeName())
+def _nodes(node: Any) -> Iterator[Any]:
+    yield node
     for child in _children(node):
-        yield from _names(child)
+        yield from _nodes(child)
+
+
+def _keeps_state(node: Any) -> bool:
+    """A join with a table keeps none, nor does what stands above a table alone."""
+    return node.nodeName() in _STATEFUL and all(child.isStreaming() for child in _children(node))
 
 
 def _strip(node: Any, jvm: Any) -> Any:

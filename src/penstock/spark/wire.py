@@ -114,11 +114,13 @@ def parcels(batches: Batches) -> Iterator[Parcel]:
 def in_larger(batches: Batches) -> Iterator[pa.RecordBatch]:
     """The same rows in the same order, small batches put together."""
     run: list[pa.RecordBatch] = []
+    count = 0
     for batch in batches:
-        if run and sum(held.num_rows for held in run) + batch.num_rows > _UNPACKED_ROWS:
+        if run and count + batch.num_rows > _UNPACKED_ROWS:
             yield pa.concat_batches(run) if len(run) > 1 else run[0]
-            run = []
+            run, count = [], 0
         run.append(batch)
+        count += batch.num_rows
     if run:
         yield pa.concat_batches(run) if len(run) > 1 else run[0]
 
