@@ -205,6 +205,19 @@ def test_no_page_is_known_by_other_values_than_it_gives(tmp_path: Path, stored: 
     reader.close()
 
 
+@pytest.mark.parametrize("stored", [pa.timestamp("ms"), pa.list_(pa.timestamp("ms", "UTC"))])
+def test_times_beyond_microseconds_are_refused(tmp_path: Path, stored: pa.DataType) -> None:
+    far: Any = [1 << 60] if pa.types.is_list(stored) else 1 << 60
+    path = write(pa.table({"k": [1], "at": pa.array([far], stored)}), tmp_path)
+    found = table(path, key="k")
+    with pytest.raises(UnreadableTable, match="'at' has a time that is too far away: 1152921504606846976 ms"):
+        found.open().take(found.pages[0], np.array([0]))
+    if not pa.types.is_list(stored):
+        found = table(path, key="at")
+        with pytest.raises(UnreadableTable, match="too far away"):
+            found.open().hashes(found.pages[0])
+
+
 def test_planning_reads_footers_and_little_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as pt
 
-from penstock.errors import UnsupportedType
+from penstock.errors import UnreadableTable, UnsupportedType
 
 _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}
 
@@ -101,14 +102,23 @@ def _remedy(stored: pa.DataType) -> str:
     return "one that Spark can read"
 
 
-def as_spark(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The column in the type that `spark_type` gave for it."""
+def as_spark(column: pa.Array, wanted: pa.DataType, name: str = "") -> pa.Array:
+    """The column in the type that `spark_type` gave for it; `name` is for errors."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
     if column.type == wanted:
         return column
-    # Not safe: nanoseconds lose what microseconds cannot hold. Nothing else here can lose anything.
-    return column.cast(wanted, safe=False)
+    # Nanoseconds lose what microseconds cannot hold. Nothing else here can lose anything.
+    try:
+        return column.cast(options=pc.CastOptions(wanted, allow_time_truncate=True))
+    except pa.ArrowInvalid as error:
+        if "out of bounds timestamp" not in str(error):
+            raise
+        raise UnreadableTable(
+            f"The table's column {name!r} has a time that is too far away: {str(error).rpartition(' ')[2]} ms.",
+            why="Times are microseconds in Spark, which reach about 290,000 years from 1970.",
+            do="Write the table with NULL, or a nearer time, in its place.",
+        ) from None
 
 
 def has_views(stored: pa.DataType) -> bool:

@@ -89,7 +89,7 @@ class ParquetReader(PageReader):
                 columns = [
                     _constant(constants[field.name], field.type, batch.num_rows)
                     if field.name in constants
-                    else as_spark(batch.column(field.name), field.type)
+                    else as_spark(batch.column(field.name), field.type, field.name)
                     for field in fields
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=fields)
@@ -109,7 +109,7 @@ class ParquetReader(PageReader):
         key = list(self._table.key)
         size = min(self._batch(file, group, name) for name in key)
         for batch in file.iter_batches(size, row_groups=[group], columns=key, use_threads=False):
-            columns = [as_spark(batch.column(name), self._table.fields.field(name).type) for name in key]
+            columns = [as_spark(batch.column(name), self._table.fields.field(name).type, name) for name in key]
             out[at : at + batch.num_rows] = keys.hash_keys(columns)
             at += batch.num_rows
         return out
@@ -228,7 +228,8 @@ def _pick_column(file: pq.ParquetFile, group: int, field: pa.Field, wanted: RowI
             values = batch.column(field.name)
             if has_views(values.type):
                 values = as_spark(values, field.type)  # Arrow cannot pick from views
-            parts.append(as_spark(values.take(pa.array(wanted[first:last] - number * size)), field.type))
+            picked = values.take(pa.array(wanted[first:last] - number * size))
+            parts.append(as_spark(picked, field.type, field.name))
         if last == len(wanted):
             break
     return pa.concat_arrays(parts) if parts else pa.nulls(0, field.type)
