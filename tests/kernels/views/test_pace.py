@@ -63,7 +63,7 @@ def play(
     had arrived when they came; with `owed_later` also what arrived since. With `noise` a refresh takes so many times
     its cost; with `times` costs are learnt; with `files_every` so many seconds of changes arrive together.
     """
-    out, now, done, waiting = Played(), 0.0, [0.0, 0.0], list(reads)
+    out, now, done, waiting, told = Played(), 0.0, [0.0, 0.0], list(reads), [0, 0]
 
     def arrived(moment: float) -> float:
         return moment // files_every * files_every if files_every else moment
@@ -90,7 +90,10 @@ def play(
         out.waits.append(now - came)
 
     while now < until:
-        planner.arrived(now, [rate * TICK for rate in tables.rates])
+        # Also what came while a table was refreshed.
+        there = [int(arrived(now) * rate) for rate in tables.rates]
+        planner.arrived(now, [new - old for new, old in zip(there, told, strict=True)])
+        told = there
         pending = [int((arrived(now) - d) * rate) for d, rate in zip(done, tables.rates, strict=True)]
         costs = tables.costs if times is None else times.costs(NAMES)
         available = promised if times is None else times.bound(promised)
