@@ -15,6 +15,7 @@ from penstock.sql.catalogue import Catalogue, Stream
 from penstock.sql.groups import Group, explain, group
 from penstock.sql.parse import Query, parse
 from penstock.sql.plans import inputs_of, plan_of
+from penstock.sql.standing import Started
 from penstock.testing.event_time import EventTime
 from penstock.testing.host import Host
 from tests.sql.test_parse import KNOWN
@@ -52,6 +53,39 @@ def test_queries_of_one_shape_share():
         ("most",): "Subscriptions",
         ("bank", "tech"): "filter",
     }
+
+
+def test_what_a_text_promises_is_planned_to_the_second():
+    text = "CREATE VIEW least AS SELECT sector, MIN(PER) FROM STOCK GROUP BY sector ANSWER WITHIN 3661 SECONDS"
+    (view,) = group({"least": parse(text, KNOWN)})
+    assert plan_of(view, slots=1).answer_within == 3661.0
+
+
+def test_waiting_for_several_flows_tells_what_went_wrong_with_any():
+    class Endless:
+        stopped = False
+
+        def wait(self, seconds):
+            if seconds is None:
+                raise AssertionError("nobody would hear of the others")
+            return False
+
+        def stop(self):
+            self.stopped = True
+
+    class Failing(Endless):
+        def __init__(self, fault):
+            self.fault = fault
+
+        def wait(self, seconds):
+            raise self.fault
+
+    with pytest.raises(ValueError, match="mine"):
+        Started([Endless(), Failing(ValueError("mine"))]).wait()
+    assert not Started([Endless(), Endless()]).wait(0.01)
+    with pytest.raises(KeyboardInterrupt):
+        Started([other := Endless(), Failing(KeyboardInterrupt())]).wait()
+    assert other.stopped
 
 
 def test_groups_do_not_depend_on_the_order_nor_on_who_else_is_there():

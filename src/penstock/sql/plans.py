@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,6 @@ from penstock.plan.passthrough import PassThroughPlan
 from penstock.plan.standing_queries import StandingQueriesPlan, band_join, select_join
 from penstock.plan.subscriptions import SubscriptionsPlan
 from penstock.plan.table_joins import plan_join_table
-from penstock.plan.units import format_duration
 from penstock.plan.view import TableSpec, ViewPlan, plain
 from penstock.plan.views.expressions import Column, Expression
 from penstock.sql.catalogue import Function, Relation
@@ -83,7 +83,7 @@ def view_plan(group: Group) -> ViewPlan:
         source = group.catalogue.source(name)
         changes = source.changes if isinstance(source, Relation) else True
         specs[name] = TableSpec(plain(source.schema, name), source.key if isinstance(source, Relation) else (), changes)
-    within = format_duration(shape.answer_within)
+    within = timedelta(microseconds=shape.answer_within)
     return ViewPlan.checked(shape.select, specs, answer_within=within, planner="online", reads_every=None)
 
 
@@ -109,7 +109,7 @@ def _table_join(group: Group, schemas: list[pa.Schema], slots: int) -> Plan:
         memory=group.memory,
         slots=slots,
         shed=shape.shed,
-        max_lag=None if shape.lag is None else format_duration(shape.lag),
+        max_lag=None if shape.lag is None else f"{shape.lag} us",
     )
 
 

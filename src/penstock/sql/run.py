@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from penstock.errors import BadOption
 from penstock.operators.view import View as OperatorView
-from penstock.plan.units import format_duration
 from penstock.plan.view import Changing
 from penstock.plan.views.expressions import Value
 from penstock.spark.queries import empty, inserts, watermark_of
@@ -197,7 +196,7 @@ def _view(
         shape.select,
         tables={table: _table_of(table, frames, tables) for table in shape.tables},
         at=Path(at) / (shape.name if shape.name != "view" else name),
-        answer_within=format_duration(shape.answer_within),
+        answer_within=timedelta(microseconds=shape.answer_within),
         spark=next((frame.sparkSession for frame in frames.values()), None),
     )
 

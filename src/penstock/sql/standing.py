@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from penstock.operators.view import View
     from penstock.spark.flow import Flow
     from penstock.spark.running import Running
+
+#: Seconds for which one of several queries is waited for, before the next.
+_TURN = 0.5
 
 
 class Standing:
@@ -112,9 +117,22 @@ class Started:
         return any(one.active for one in self.running)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until all have ended, each for so long at the most. Raises what went wrong."""
-        ended = [one.wait(seconds) for one in self.running]
-        return all(ended)
+        """Wait until all have ended (True) or the time is over (False). Raises what went wrong with any of them.
+
+        Ctrl-C meanwhile stops all, and is raised after that.
+        """
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        waiting = list(self.running)
+        try:
+            while waiting:
+                # One after the other for a short while each: who waits for the first alone does not hear of the second.
+                waiting = [one for one in waiting if not one.wait(min(_TURN, until - time.monotonic()))]
+                if time.monotonic() >= until:
+                    break
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+        return not waiting
 
     def stop(self) -> None:
         """Finish the micro-batches under way, and end."""
