@@ -79,7 +79,21 @@ def test_duration_as_written(text, microseconds):
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "soon", "10", "3 months", "-1 s", "1 h and 2 min", "1:30", 10, None, timedelta(-1), "9" * 30 + "d"]
+    "wrong",
+    [
+        "",
+        "soon",
+        "10",
+        "3 months",
+        "-1 s",
+        "1 h and 2 min",
+        "1:30",
+        10,
+        None,
+        timedelta(-1),
+        timedelta.max,
+        "9" * 30 + "d",
+    ],
 )
 def test_wrong_duration_is_refused_with_the_allowed_forms(wrong):
     with pytest.raises(BadOption) as caught:

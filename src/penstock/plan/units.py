@@ -79,7 +79,7 @@ def parse_duration(duration: str | timedelta, *, option: str = "duration") -> in
     if isinstance(duration, timedelta):
         if duration < timedelta(0):
             raise _bad_duration(duration, option, "A duration cannot be negative.")
-        return duration // timedelta(microseconds=1)
+        return _not_too_long(duration // timedelta(microseconds=1), duration, option)
     if not isinstance(duration, str):
         raise _bad_duration(duration, option, "The unit is missing.")
     total, position = Fraction(0), 0
@@ -93,9 +93,7 @@ def parse_duration(duration: str | timedelta, *, option: str = "duration") -> in
             raise _bad_duration(duration, option, f"{found[2]!r} is not a unit of time with a fixed length.")
         total += Fraction(found[1]) * factor
         position = found.end()
-    if total > _LARGEST:
-        raise _bad_duration(duration, option, "It is too long: 64 bits of microseconds end after 292,000 years.")
-    return int(total)
+    return _not_too_long(int(total), duration, option)
 
 
 def parse_count(count: int, *, option: str, least: int = 1, most: int | None = None) -> int:
@@ -160,6 +158,12 @@ def _within(size: int, said: object, option: str) -> int:
     if size > _LARGEST:
         raise _bad_size(said, option, "It is more than 64 bits can count.")
     return size
+
+
+def _not_too_long(microseconds: int, said: object, option: str) -> int:
+    if microseconds > _LARGEST:
+        raise _bad_duration(said, option, "It is too long: 64 bits of microseconds end after 292,000 years.")
+    return microseconds
 
 
 def _bad_size(said: object, option: str, why: str) -> BadOption:
