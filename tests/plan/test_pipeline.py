@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -189,6 +190,18 @@ def test_columns_of_json_and_parquet_are_found(tmp_path: Path) -> None:
         pa.table({"t": pa.array([0], pa.timestamp("ns")), "d": pa.array([1], pa.uint8())}), tmp_path / "p.parquet"
     )
     assert infer(tmp_path / "p.parquet", "parquet", {}).types == [pa.timestamp("us", "UTC"), pa.int16()]
+
+
+def test_the_lateness_of_a_join_is_the_larger_one_to_the_second(folder: Path) -> None:
+    pipeline, _ = read_pipeline(write(folder, GOOD))
+    late = replace(pipeline.streams["orders"], lateness="3661 s")
+    columns = pa.schema([("order_id", pa.int64()), ("sent_at", pa.timestamp("us", "UTC"))])
+    sent = replace(late, name="sent", time="sent_at", lateness="1 s", columns=columns)
+    known = Known({"orders": late, "sent": sent}, {}, 2, folder)
+    options = {"left": "orders", "right": "sent", "on": "order_id", "within": "1 hour", "memory": "16MB"}
+    planned, faults = plan_of("join_streams", options, known)
+    assert planned is not None, faults
+    assert [side.lateness for side in planned.plan.sides] == [3_661_000_000] * 2
 
 
 def test_options_of_an_operator_become_its_plan(folder: Path) -> None:

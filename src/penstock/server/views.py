@@ -6,6 +6,7 @@ import logging
 import shutil
 import threading
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from penstock.errors import BadOption, PenstockError, UnknownQuery
 from penstock.operators.view import View
 from penstock.plan.pipeline.csv_tables import table_path
 from penstock.plan.pipeline.spec import Pipeline
-from penstock.plan.units import format_duration
 from penstock.plan.view import Changing
 from penstock.server.reading import as_json
 from penstock.spark.failures import cause
@@ -72,7 +72,7 @@ class Views:
             changes = str(table.changes) if table.changes is not None else None
             base = str(table_path(table, self._pipeline.folder))
             tables[each] = Changing(base, changes=changes, key=table.key, order=table.order)
-        within = format_duration(shape.answer_within)
+        within = timedelta(microseconds=shape.answer_within)
         place = self._folder / f"{number:08d}"
         return View(shape.select, tables=tables, at=place, answer_within=within, spark=self._spark).start()
 

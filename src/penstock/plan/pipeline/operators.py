@@ -17,7 +17,7 @@ from penstock.plan.pipeline.spec import Stream
 from penstock.plan.standing_queries import StandingQueriesPlan, band_join, select_join
 from penstock.plan.subscriptions import SubscriptionsPlan
 from penstock.plan.table_joins import plan_join_table
-from penstock.plan.units import format_duration, parse_duration
+from penstock.plan.units import parse_duration
 from penstock.tables.base import Table
 
 
@@ -162,7 +162,7 @@ def _times(left: Stream, right: Stream, said: Any) -> tuple[str, str] | None:
 
 
 def _latest(*streams: Stream) -> str:
-    return format_duration(max(parse_duration(stream.lateness) for stream in streams))
+    return f"{max(parse_duration(stream.lateness) for stream in streams)} us"
 
 
 def _names(said: Any) -> tuple[str, ...]:
