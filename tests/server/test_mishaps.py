@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from penstock.cli.say import console
 from penstock.cli.serve import Asked, serve
 from penstock.errors import BadOption
 from penstock.plan.pipeline.spec import Sink
+from penstock.server.group import Group
 from penstock.server.keeper import Keeper
 from penstock.server.limits import Limits
 from penstock.server.pipelines import checked
@@ -25,7 +27,7 @@ from penstock.server.sinks import pumps
 from penstock.server.views import Views
 from penstock.sql.dialect import LONGEST
 from tests.server.conftest import eventually
-from tests.server.dry import PIPELINE, DryEngine, commit, dry_engine, orders, served
+from tests.server.dry import PIPELINE, DryEngine, DryGroup, commit, dry_engine, orders, served
 
 ALL = "SELECT * FROM orders"
 
@@ -216,3 +218,53 @@ def test_a_group_that_fails_is_in_the_log_with_what_is_known_of_it(
         assert said["error"]["what"] == "[STREAM_FAILED] pages"
     finally:
         engine.stop()
+
+
+def test_groups_begin_one_after_another(tmp_path: Path) -> None:
+    """All at once, on few cores, Spark gives up waiting for the Python processes of every one of them."""
+    names = ["orders", "returns", "visits"]
+    text = "cores = 2\n" + "".join(
+        f'[streams.{name}]\npath = "orders/"\nformat = "parquet"\ncolumns = {{ order_id = "long" }}\n' for name in names
+    )
+
+    class Beginning(DryGroup):
+        def start(self, trigger: Mapping[str, Any]) -> None:
+            super().start(trigger)
+            self._started = (time.monotonic(), self.committed.last)
+
+    class Engines(DryEngine):
+        _kind_of_group = Beginning
+
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "pipeline.toml").write_text(text)
+    engine = Engines(checked(tmp_path)[0], None).start()  # type: ignore[arg-type]
+    try:
+        for name in names:
+            engine.register(name, f"SELECT order_id FROM {name}")
+        for count, name in enumerate(names, 1):
+            eventually(lambda name=name: engine.status(name)["state"] == "running", 10)
+            time.sleep(0.3)
+            assert sum(group.state == "running" for group in engine._groups.values()) == count
+            commit(engine, name, [{"order_id": 1}])
+    finally:
+        engine.stop()
+
+
+def test_a_group_that_fails_again_and_again_is_started_less_and_less_often(tmp_path: Path) -> None:
+    """Also if it could once: it was tried every 5 seconds for ever."""
+    engine = dry_engine(tmp_path)
+    try:
+        engine.register("q", ALL)
+        eventually(lambda: engine.status("q")["state"] == "running", 10)
+        commit(engine, "q", orders(0, 1))
+        group = Group("g1", tmp_path / "pipeline-run" / "groups" / "g1", engine._groups["g1"].making)
+        pauses = []
+        for _ in range(3):
+            group.state, group._started = "running", (time.monotonic(), group.committed.last)
+            group._running = SimpleNamespace(active=True)  # type: ignore[assignment]
+            group.poll()
+            group._fail(OSError("again"))
+            pauses.append(round(group._again - time.monotonic()))
+    finally:
+        engine.stop()
+    assert pauses == [5, 10, 20]

@@ -71,7 +71,9 @@ class Engine:
         self._lock = self._registry.lock
         self._views = Views(pipeline, spark)
         every = trigger or _spark_trigger(pipeline.trigger)
-        self._keeper = Keeper(self._registry, self._views, self._kind_of_group, every, self.limits)
+        self._keeper = Keeper(
+            self._registry, self._views, self._kind_of_group, every, self.limits, cores=pipeline.cores
+        )
         try:
             self._registry.load()
         except BaseException:

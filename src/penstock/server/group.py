@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import statistics
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.server")
 #: A group that failed is started again after so many seconds, twice as many each time.
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+#: Seconds until a group is past the hard part of its first micro-batch, or failed: Spark waits 10 for a Python process.
+_BEGINS = 15.0
 #: Micro-batches that say how long an answer takes now.
 _RECENT = 20
 #: Seconds between two looks at the input files.
@@ -82,6 +85,8 @@ class Group:
         self._running: Running | None = None
         self._pause = _FIRST_PAUSE
         self._again = 0.0
+        #: When it was started, and what was committed before.
+        self._started = (-_BEGINS, -1)
         self._behind = (-_LOOK_AGAIN, 0)
         self._told: dict[str, Any] = {}
 
@@ -90,9 +95,20 @@ class Group:
         """Whether it stands still and could be started now."""
         return self.state == "stopped" or (self.state == "failed" and time.monotonic() >= self._again)
 
+    @property
+    def beginning(self) -> bool:
+        """Whether its first micro-batch since it was started may be under way."""
+        when, before = self._started
+        if self.state != "running" or self.committed.last > before or time.monotonic() > when + _BEGINS:
+            return False
+        with contextlib.suppress(Exception):  # Spark may be gone
+            return self._running is None or not self._running.query.status["message"].startswith("Waiting")
+        return False
+
     def start(self, trigger: Mapping[str, Any]) -> None:
         """Start its Spark query, or note why that cannot be."""
         self.state = "starting"
+        before = self.committed.last
         try:
             self._check_once()
             flow = self.making.flow(self.folder)
@@ -104,6 +120,7 @@ class Group:
             self._fail(cause(fault))
             return
         self.error = None
+        self._started = (time.monotonic(), before)
         self.state = "running"
 
     def _check_once(self) -> None:
@@ -126,7 +143,7 @@ class Group:
                 self._running = None
                 self._fail(cause(fault))
             else:
-                if self.state == "running" and self.committed.last >= 0:
+                if self.state == "running" and self.committed.last > self._started[1]:
                     self._pause = _FIRST_PAUSE
         self.committed.look()
 

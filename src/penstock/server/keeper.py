@@ -42,10 +42,17 @@ class Keeper:
     """
 
     def __init__(
-        self, registry: Registry, views: Views, kind: type[Group], trigger: Mapping[str, Any], limits: Limits
+        self,
+        registry: Registry,
+        views: Views,
+        kind: type[Group],
+        trigger: Mapping[str, Any],
+        limits: Limits,
+        cores: int,
     ) -> None:
         self._registry, self._views, self._kind = registry, views, kind
         self._trigger, self._limits = trigger, limits
+        self._at_once = max(1, cores // 2)
         self.groups: dict[str, Group] = {}
         self.broken: dict[str, BaseException] = {}
         self.troubled: dict[str, BaseException] = {}
@@ -149,7 +156,7 @@ class Keeper:
             self._registry.generation += 1
         before = group.state, group.committed.last
         active = any(not member.entry.paused for member in members)
-        if active and group.wants_start:
+        if active and group.wants_start and self._has_turn():
             group.start(self._trigger)
         elif not active and group.state == "running":
             group.stop()
@@ -161,6 +168,12 @@ class Keeper:
                 # What a sink has not got yet would be missing from it for ever.
                 carried = [member.carried + 1 for member in members if member.carried is not None]
                 group.committed.trim(self._limits.kept, min([group.committed.last, *carried]))
+
+    def _has_turn(self) -> bool:
+        """Whether another group can begin. Each starts Python processes, for which Spark waits 10 seconds, no longer:
+        where all begin at once, on few cores, all fail, and would again and again.
+        """
+        return sum(group.beginning for group in self.groups.values()) < self._at_once
 
     def _made(self, id_: str) -> Group | None:
         """The group of this name, or None where it cannot be."""
