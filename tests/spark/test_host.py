@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections import OrderedDict
+from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -17,14 +20,15 @@ import pytest
 
 import penstock as ps
 from penstock.errors import CheckpointMismatch, StateDamaged
-from penstock.kernels.contract import SET_ASIDE_SCHEMA
+from penstock.kernels.contract import SET_ASIDE_SCHEMA, Changes, Kernel, Metric
+from penstock.plan.base import Plan, Side
 from penstock.plan.join_table import JoinTablePlan
 from penstock.spark import host as hosting
 from penstock.spark.chunks import ChunkCache
-from penstock.spark.host import METRICS, NUMBERS, reports_of
+from penstock.spark.host import FAMILIES, METRICS, NUMBERS, reports_of
 from penstock.spark.outbox import Attempt, Outbox, Parcel, unwrap
 from penstock.spark.processor import Processor
-from penstock.spark.wire import ASIDE
+from penstock.spark.wire import ASIDE, EVENT_TIME, clock_of
 from penstock.testing import assert_same_rows
 
 STREAM = pa.schema([("id", pa.int64()), ("k", pa.int64())])
@@ -302,3 +306,89 @@ def test_records_that_no_source_could_read_wait_on_disk_until_they_can_be_sent(s
     assert sum(rows.num_rows for rows in unwrap(Parcel(*parcel), SET_ASIDE_SCHEMA)) == 18
     names = [metric.name for metric in reports_of(spark.plan)]
     assert found[found.channel == METRICS].iloc[-1][NUMBERS][names.index("rows_malformed")] == 18
+
+
+class Witness(Kernel):
+    """Tells the watermark of its steps."""
+
+    channels: ClassVar = {"results": STREAM}
+    heard: ClassVar[list[int | None]] = []
+
+    def step(self, batch, now):
+        list(batch)
+        self.heard.append(batch.watermark)
+        return iter(())
+
+    def memory(self):
+        return 0
+
+    def changes(self):
+        return Changes({}, ())
+
+    def head(self):
+        return b""
+
+    def restore(self, head, chunks):
+        pass
+
+    def metrics(self):
+        return {"heard_late": 2, "heard": 3}
+
+
+class WitnessPlan(Plan):
+    name = "witness"
+    reports = (Metric("heard_"), Metric("heard"))
+    slots = 1
+    sides = (Side(STREAM, event_time="id", lateness=10), Side(STREAM, event_time="id"))
+    channels = Witness.channels
+
+    def make(self, slot):
+        return Witness()
+
+    def identity(self):
+        return {}
+
+    def explain(self):
+        return ""
+
+
+def test_the_watermark_is_of_the_side_that_is_behind_in_earlier_batches(spark):
+    Witness.heard.clear()
+    committed = copy.deepcopy(spark.committed)
+    for told in [(0, 100), (0, 90)], [(1, 200)], [(1, 95)], []:
+        sent = [(EVENT_TIME - side, latest.to_bytes(8, "big", signed=True)) for side, latest in told]
+        host = Processor(WitnessPlan(), ids=(77,))
+        host.init(Handle(committed))
+        packed = pd.DataFrame({"side": [side for side, _ in sent], "blob": [blob for _, blob in sent]})
+        (frame,) = host.handleInputRows((77,), iter([packed]), None)
+    assert Witness.heard == [None, None, 90, 90]
+    assert frame[NUMBERS][0][0] == 3.0
+    assert frame[FAMILIES][0] == '{"heard_late": 2.0}'
+
+
+def test_a_timer_fires_in_the_next_micro_batch_and_not_in_this_one(spark):
+    for _ in range(2):
+        spark.run(rows_of(0))
+        (timer,) = spark.committed["timers"]
+        # The watermark of a micro-batch is the logical time of the one before.
+        assert clock_of(spark.batch - 2) < timer < clock_of(spark.batch - 1)
+
+
+def test_a_kernel_is_restored_from_copies_on_disk_where_there_are_any(spark, monkeypatch):
+    one, _ = spark.run(rows_of(0))
+    hosting._live.clear()
+    monkeypatch.setattr(Map, "getValue", lambda self, key: pytest.fail("read from the state store, which is slow"))
+    two, numbers = spark.run(None)
+    assert numbers["slots_restored"] == 1
+    assert_same_rows(pa.concat_tables([one, two]), wanted(rows_of(0)))
+
+
+def test_a_worker_keeps_the_kernels_that_stepped_last_within_what_one_may_hold(monkeypatch):
+    monkeypatch.setattr(hosting, "_live", kept := OrderedDict())
+    for state, memory in [("a", 6 << 20), ("b", 3 << 20), ("c", 2 << 20), ("d", 5 << 20), ("b", 3 << 20)]:
+        hosting._keep_alive(("query", state), "token", SimpleNamespace(memory=lambda memory=memory: memory))
+        held = [state for _, state in kept]
+    assert held == ["b"], "its 3 MB allow no other of 5"
+    for state in ("e", "f", "g"):
+        hosting._keep_alive(("query", state), "token", SimpleNamespace(memory=lambda: 1 << 19))
+    assert [state for _, state in kept] == ["e", "f", "g"], "a megabyte in any case"
