@@ -110,8 +110,19 @@ def test_every_fault_is_told_at_once_with_its_line(folder: Path) -> None:
             "[streams.o]\nformat = 'rate'\n[queries.q]\nsql = 'SELECT value FROM o'\nsink = { path = 'x' }\n"
             "[queries.r]\nsql = 'SELECT value FROM o'\nsink = { path = './x/' }\n",
             8,
-            "that of q",
+            "is the sink of q",
         ),
+        ("[streams.o]\npath = 'orders/'\n[queries.q]\nsql = 'S'\nsink = 'orders/out'\n", 5, "in the input of o"),
+        ("folder = 'r'\n[streams.o]\npath = 'orders/'\n[queries.q]\nsql = 'S'\nsink = 'r/groups'\n", 6, "own folder"),
+        ("folder = 'orders'\n[streams.o]\npath = 'orders/'\n", 1, "is the input of o"),
+        ("folder = 'products.csv'\n[streams.o]\npath = 'orders/'\n", 1, "is no folder"),
+        (
+            "[streams.o]\nformat = 'rate'\n[queries.q]\nsql = 'S'\nsink = 'x/y'\n[queries.r]\nsql = 'S'\nsink = 'x'\n",
+            8,
+            "holds the sink of q",
+        ),
+        ("[tables.p]\npath = 'products.csv'\ncolumns = []\n", 3, "no list of names"),
+        ("[tables.p]\npath = 'products.csv'\norder = 1\n", 3, "no name of a column"),
         ("cores = true\n[streams.o]\npath = 'orders/'\n", 1, "no number of cores"),
     ],
 )
@@ -190,6 +201,37 @@ def test_columns_of_json_and_parquet_are_found(tmp_path: Path) -> None:
         pa.table({"t": pa.array([0], pa.timestamp("ns")), "d": pa.array([1], pa.uint8())}), tmp_path / "p.parquet"
     )
     assert infer(tmp_path / "p.parquet", "parquet", {}).types == [pa.timestamp("us", "UTC"), pa.int16()]
+
+
+@pytest.mark.parametrize(
+    "text", ['{\n  "a": 1\n}\n', '{"a": 1}{"a": 2}\n', '[{"a": 1},\n {"a": 2}]\n', '{"a": 1}\n{\n"a": 2}\n']
+)
+def test_json_that_has_other_than_one_record_a_line_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(UnreadableTable, match="as one line"):
+        infer(tmp_path, "json", {})
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ("", [None, None, "NA", " "]),
+        ("options = { nullValue = 'NA' }", [None, None, None, " "]),
+        ("options = { nullValue = 'NA', emptyValue = '' }", [None, "", None, " "]),
+    ],
+)
+def test_what_is_empty_in_a_table_of_csv_is_null_in_quotes_or_not(
+    folder: Path, options: str, names: list[str | None]
+) -> None:
+    """As in a stream: `test_what_is_empty_in_csv_is_null_in_quotes_or_not`."""
+    text = GOOD.replace('path = "products.csv"', f'path = "products.csv"\n{options}')
+    price = "" if "emptyValue" in options else '""'  # which no number then could be
+    (folder / "products.csv").write_text(f'product_id,name,price\n1,,\n2,"",{price}\n3,NA,1\n"4"," ","2"\n')
+    pipeline, _ = read_pipeline(write(folder, text))
+    rows = pq.read_table(table_path(pipeline.tables["products"], folder / "run"))
+    assert rows["name"].to_pylist() == names
+    assert rows["product_id"].to_pylist() == [1, 2, 3, 4]
+    assert rows["price"].to_pylist() == [None, None, 1, 2]
 
 
 def test_the_lateness_of_a_join_is_the_larger_one_to_the_second(folder: Path) -> None:

@@ -103,6 +103,9 @@ def read_csv(spark: SparkSession, path: str, schema: StructType, **options: str)
     # As nearly everybody writes CSV: a quote inside quotes is two of them, and lines may end there. Spark by itself
     # wants a backslash before a quote, and cuts such a record in two.
     told = {"header": "true", "escape": '"', "multiLine": "true", **options}
+    # What is empty is NULL, in quotes or not: who quotes everything means so, and so does Spark unless NULL has a name.
+    named = {name.lower(): value for name, value in options.items()}
+    told |= {"emptyValue": named["nullvalue"]} if "nullvalue" in named and "emptyvalue" not in named else {}
     ours = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "enforceSchema": "false"}
     rows = spark.readStream.schema(marked).options(**told, **ours).csv(path)
     return rows.select(*schema.names, CORRUPT, fn.col("_metadata.file_path").alias(SOURCE))

@@ -33,6 +33,7 @@ TYPES: dict[str, pa.DataType] = {
 _ALIKE = {"bool": "boolean", "integer": "int", "bigint": "long", "text": "string", "varchar": "string", "real": "float"}
 #: How much of the files is looked at to find the columns of a text format.
 _FILES, _BYTES = 3, 4 << 20
+_ONE_A_LINE = "Write every record as one line: jq -c . old.json > new.json; of an array, jq -c '.[]'."
 
 
 def type_of(text: object, option: str) -> pa.DataType:
@@ -84,9 +85,10 @@ def infer(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
         merged = pa.unify_schemas(schemas, promote_options="permissive") if format_ != "parquet" else schemas[0]
         return as_spark_has_them(merged, str(path))
     except (OSError, pa.ArrowException, UnicodeDecodeError) as fault:
+        do = "Write them down: columns = { … }, and the options of the format: options = { … }."
         raise UnreadableTable(
             f"{path}: its columns cannot be found: {str(fault).splitlines()[0]}",
-            do="Write them down: columns = { … }, and the options of the format: options = { … }.",
+            do=_ONE_A_LINE if format_ == "json" else do,
         ) from fault
 
 
@@ -114,7 +116,14 @@ def _schema(file: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
     with file.open("rb") as opened:
         head = opened.read(_BYTES)
     if format_ == "json":
-        return json.read_json(pa.BufferReader(_whole_records(head))).schema
+        records = json.read_json(pa.BufferReader(_whole_records(head)))
+        if records.num_rows != sum(not line.isspace() for line in _whole_records(head).splitlines() if line):
+            raise UnreadableTable(
+                f"{file} has records of several lines, or several in one.",
+                why="Of a stream of JSON every line is a record; each of these lines would be set aside.",
+                do=_ONE_A_LINE,
+            )
+        return records.schema
     return csv.read_csv(pa.BufferReader(_whole_records(head, quote=ord('"'))), **csv_options(options)).schema
 
 
@@ -133,6 +142,7 @@ def csv_options(options: Mapping[str, str]) -> dict[str, object]:
     """Options of Spark's CSV reader as Arrow's reader has them, as far as both have them."""
     told = {name.lower(): value for name, value in options.items()}
     header = told.get("header", "true") == "true"
+    null = told.get("nullvalue", "")
     return {
         "read_options": csv.ReadOptions(autogenerate_column_names=not header, use_threads=False),
         "parse_options": csv.ParseOptions(
@@ -140,8 +150,11 @@ def csv_options(options: Mapping[str, str]) -> dict[str, object]:
             quote_char=told.get("quote", '"') or False,
             newlines_in_values=told.get("multiline", "true") == "true",
         ),
+        # As Spark has it: what is empty is NULL, whatever else is; in quotes it is what `emptyValue` says.
         "convert_options": csv.ConvertOptions(
-            strings_can_be_null=True, null_values=[told.get("nullvalue", "")], quoted_strings_can_be_null=False
+            strings_can_be_null=True,
+            null_values=["", null],
+            quoted_strings_can_be_null=told.get("emptyvalue", null) == null,
         ),
     }
 

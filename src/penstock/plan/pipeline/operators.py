@@ -123,6 +123,8 @@ def _standing(said: Said, known: Known) -> Planned:
     if "within" in options:
         options["event_time"] = _times(left, right, said.get("time"))
         options["lateness"] = said.get("lateness", _latest(left, right))
+    if not all(isinstance(end, int | float) for end in said.get("split", ())):
+        raise BadOption(f"split = {said['split']!r} has ends that are no numbers.", do="Write split = [10.0, 20.0].")
     options.setdefault("slots", known.cores)
     options["queries"] = known.base / said["queries"]
     return Planned(StandingQueriesPlan.checked(left.columns, right.columns, shape=shape, **options), (left, right))

@@ -95,19 +95,38 @@ class _Reader:
             for name, spec in self._tables_of("queries", said).items()
             if (query := self._query(name, spec)) is not None
         }
-        self._own_sinks(queries)
+        self._apart(folder, [*streams.values(), *tables.values()], queries)
         pipeline = Pipeline(self.path, folder, self._trigger(said), cores, streams, tables, queries, self.faults.text)
         return pipeline, self.faults
 
-    def _own_sinks(self, queries: Mapping[str, Query]) -> None:
-        """A folder of Parquet belongs to one query: its ledger tells that query's batches apart, and no others."""
-        owners: dict[Path, str] = {}
+    def _apart(self, folder: Path, sources: Sequence[Stream | TableFile], queries: Mapping[str, Query]) -> None:
+        """Nothing is written where something else is read or written: it would be read as input, or be deleted.
+
+        A folder of Parquet belongs to one query: its ledger tells that query's batches apart, and no others.
+        """
+        read = {
+            source.path: f"the input of {source.name}" for source in sources if source.path and source.path.is_dir()
+        }
+        self._writable(("folder",), folder, read)
+        taken = {**read, folder: "the pipeline's own folder"}
         for name, query in queries.items():
-            if query.sink.format == "parquet" and query.sink.path is not None:
-                owner = owners.setdefault(query.sink.path.resolve(), name)
-                if owner != name:
-                    fault = BadOption(f"The sink of {name} is that of {owner}.", do="Give each a folder of its own.")
-                    self.faults.add(("queries", name, "sink"), fault)
+            if query.sink.path is not None:
+                self._writable(("queries", name, "sink"), query.sink.path, taken)
+            if query.sink.path is not None and query.sink.format == "parquet":
+                taken[query.sink.path] = f"the sink of {name}"
+
+    def _writable(self, place: Place, path: Path, taken: Mapping[Path, str]) -> None:
+        here = path.resolve()
+        if path.exists() and not path.is_dir():
+            self.faults.add(
+                place, BadOption(f"{path} is no folder.", do="Give a folder; it is made if it is not there.")
+            )
+        for other, what in taken.items():
+            there = other.resolve()
+            if here == there or there in here.parents or (here in there.parents and what.startswith("the sink")):
+                said = "is" if here == there else "lies in" if there in here.parents else "holds"
+                fault = BadOption(f"{path} {said} {what}.", do="Give each a folder of its own, side by side.")
+                self.faults.add(place, fault)
 
     def _trigger(self, said: dict[str, Any]) -> str | None:
         given = said.get("trigger", "1 second")
@@ -198,26 +217,20 @@ class _Reader:
         key = _names(said.get("key", ()))
         options = self._options((*place, "options"), said.get("options", {}))
         columns = None
-        if path is not None:
-            columns = self.faults.tried(
-                (*place, "path"), lambda: self._table_columns(path, format_, key, options, said)
-            )
+        if "columns" in said and format_ != "csv":
+            self.faults.add((*place, "columns"), BadOption(f"{format_} has columns of its own.", do="Leave them out."))
+        elif "columns" in said:
+            columns = self._written((*place, "columns"), said["columns"])
+        elif path is not None:
+            columns = self.faults.tried((*place, "path"), lambda: _table_columns(path, format_, key, options))
         for column in key if columns is not None else ():
             self._is_column((*place, "key"), column, columns, name)
+        if not isinstance(said.get("order", ""), str):  # of the changes, which may have columns of their own
+            self.faults.add((*place, "order"), BadOption("order is no name of a column.", do='Write order = "at".'))
         changes = self._path((*place, "changes"), said["changes"]) if "changes" in said else None
         if columns is None or path is None or len(self.faults.found) > before:
             return None
         return TableFile(name, path, format_, key, columns, changes, said.get("order"), options)
-
-    def _table_columns(
-        self, path: Path, format_: str, key: Sequence[str], options: Mapping[str, str], said: dict[str, Any]
-    ) -> pa.Schema:
-        if format_ == "csv":
-            return written(said["columns"]) if "columns" in said else infer(path, "csv", options)
-        if not key:
-            return infer(path, "parquet", options)
-        opened: pa.Schema = table(path, key=tuple(key)).schema
-        return opened
 
     def _query(self, name: str, said: dict[str, Any]) -> Query | None:
         place = ("queries", name)
@@ -280,25 +293,25 @@ class _Reader:
     ) -> pa.Schema | None:
         given = said.get("columns")
         if given is not None:
-            if not isinstance(given, dict) or not given:
-                do = 'Write columns = { order_id = "long" }.'
-                self.faults.add((*place, "columns"), BadOption("columns is no list of names and types.", do=do))
-                return None
             if format_ in RATES:
                 do = f"Leave columns out; they are: {', '.join(FIXED_COLUMNS[format_].names)}."
                 self.faults.add((*place, "columns"), BadOption(f"{format_} has columns of its own.", do=do))
                 return None
-            found = [
-                self.faults.tried((*place, "columns", name), partial(written, {name: kind}))
-                for name, kind in given.items()
-            ]
-            good = [field for schema in found if schema is not None for field in schema]
-            return pa.schema(good) if len(good) == len(given) else None
+            return self._written((*place, "columns"), given)
         if format_ in FIXED_COLUMNS:
             return FIXED_COLUMNS[format_]
         if path is None or format_ is None:
             return None
         return self.faults.tried(place, lambda: infer(path, format_, options))
+
+    def _written(self, place: Place, given: Any) -> pa.Schema | None:
+        if not isinstance(given, dict) or not given:
+            do = 'Write columns = { order_id = "long" }.'
+            self.faults.add(place, BadOption("columns is no list of names and types.", do=do))
+            return None
+        found = [self.faults.tried((*place, name), partial(written, {name: kind})) for name, kind in given.items()]
+        good = [field for schema in found if schema is not None for field in schema]
+        return pa.schema(good) if len(good) == len(given) else None
 
     def _is_column(self, place: Place, name: Any, columns: pa.Schema, where: str) -> bool:
         if isinstance(name, str) and name in columns.names:
@@ -337,6 +350,13 @@ class _Reader:
             self.faults.add(place, fault)
             return None
         return (self.base / Path(said).expanduser()).absolute()
+
+
+def _table_columns(path: Path, format_: str, key: Sequence[str], options: Mapping[str, str]) -> pa.Schema:
+    if format_ == "csv" or not key:
+        return infer(path, "csv" if format_ == "csv" else "parquet", options)
+    opened: pa.Schema = table(path, key=tuple(key)).schema
+    return opened
 
 
 def _flat(said: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
