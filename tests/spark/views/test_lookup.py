@@ -69,3 +69,10 @@ def test_there_is_one_zero_and_one_nan(tmp_path):
     pq.write_table(pa.table({"f": pa.array([*odd, 1.0])}), tmp_path / "base.parquet")
     version = TableVersion((File.of(tmp_path / "base.parquet"),))
     assert held_counts(version, pa.table({"f": [0.0, 1.0, math.nan, 2.0]})).tolist() == [1, 1, 1, 0]
+
+
+def test_nan_is_found_beside_a_number(tmp_path):
+    """Statistics say nothing of NaN: those of this file, that it has no other value than 2."""
+    pq.write_table(pa.table({"f": [2.0, math.nan]}), tmp_path / "base.parquet")
+    version = TableVersion((File.of(tmp_path / "base.parquet"),))
+    assert held_counts(version, pa.table({"f": [math.nan, 1.0]})).tolist() == [1, 0]

@@ -58,7 +58,7 @@ def held_counts(version: TableVersion, rows: pa.Table) -> npt.NDArray[np.int64]:
 def first_rows(version: TableVersion, schema: pa.Schema, most: int) -> pa.Table:
     """Some distinct rows of a table."""
     found = schema.empty_table()
-    for rows, _ in _scan(version.base, schema, None, signed=False):
+    for rows, _ in _scan(version.base, schema, signed=False):
         found = pa.concat_tables([found, rows.slice(0, most - found.num_rows)])
         if found.num_rows >= most:
             break
@@ -68,7 +68,7 @@ def first_rows(version: TableVersion, schema: pa.Schema, most: int) -> pa.Table:
 def netted_parts(parts: Sequence[File], schema: pa.Schema) -> pa.Table:
     """Several parts as one, without rows that entered and left."""
     rows = pa.concat_tables(
-        table.append_column(SIGN, pa.array(signs)) for table, signs in _scan(parts, schema, None, True)
+        table.append_column(SIGN, pa.array(signs)) for table, signs in _scan(parts, schema, signed=True)
     )
     numbered = rows.append_column("", pa.array(np.arange(rows.num_rows)))
     groups = numbered.group_by(schema.names, use_threads=False).aggregate([("", "min"), (SIGN, "sum")])
@@ -80,7 +80,7 @@ def netted_parts(parts: Sequence[File], schema: pa.Schema) -> pa.Table:
 
 def _candidates(version: TableVersion, wanted: pa.Table, schema: pa.Schema) -> tuple[pa.Table, npt.NDArray[np.int64]]:
     """Rows each of whose wanted columns has some wanted value, with their signs."""
-    condition = None
+    condition = after = ds.scalar(True)
     for name in wanted.column_names:
         values = wanted[name].combine_chunks().unique()
         fits = ds.field(name).isin(values)
@@ -92,28 +92,36 @@ def _candidates(version: TableVersion, wanted: pa.Table, schema: pa.Schema) -> t
             # Statistics of row groups are compared with a range, not with each of many values.
             low, high = pc.min_max(values).values()
             fits = (ds.field(name) >= low) & (ds.field(name) <= high) & fits
-        condition = fits if condition is None else condition & fits
+        if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+            after = after & fits  # statistics pass over NaN
+        else:
+            condition = condition & fits
     parts, signs = [schema.empty_table()], [np.zeros(0, np.int64)]
-    for rows, sign in _scan(version.base, schema, condition, signed=False):
-        parts.append(rows)
-        signs.append(sign)
-    for rows, sign in _scan(version.parts, schema, condition, signed=True):
-        parts.append(rows)
-        signs.append(sign)
+    for files, signed in ((version.base, False), (version.parts, True)):
+        for rows, sign in _scan(files, schema, condition, after, signed=signed):
+            parts.append(rows)
+            signs.append(sign)
     return pa.concat_tables(parts), np.concatenate(signs)
 
 
 def _scan(
-    files: Sequence[File], schema: pa.Schema, condition: ds.Expression | None, signed: bool
+    files: Sequence[File],
+    schema: pa.Schema,
+    condition: ds.Expression | None = None,
+    after: ds.Expression | None = None,
+    *,
+    signed: bool,
 ) -> Iterator[tuple[pa.Table, npt.NDArray[np.int64]]]:
+    """Rows that pass both conditions, with their signs; by the first, row groups are left out as a whole."""
     if not files:
         return
     whole = schema.append(pa.field(SIGN, pa.int8())) if signed else schema
     found = ds.dataset([file.path for file in files], schema=whole, format="parquet")
     for batch in found.to_batches(filter=condition):
-        if batch.num_rows:
-            rows = pa.Table.from_batches([batch])
-            signs = np.asarray(rows[SIGN]).astype(np.int64) if signed else np.ones(batch.num_rows, np.int64)
+        rows = pa.Table.from_batches([batch])
+        rows = rows.filter(after) if after is not None else rows
+        if rows.num_rows:
+            signs = np.asarray(rows[SIGN]).astype(np.int64) if signed else np.ones(rows.num_rows, np.int64)
             yield one_form(rows.select(schema.names)), signs
 
 
