@@ -77,6 +77,17 @@ def test_rows_without_key_or_time_are_counted_and_join_nothing():
     assert sorted((r["v"] or 0, r["w"] or 0) for r in out["results"].to_pylist()) == [(0, 0), (7, 0)]
 
 
+def test_an_outer_row_is_owed_also_where_only_rows_of_other_slots_moved_the_watermark():
+    kernel = make(shape=Shape(LEFT, RIGHT, (("k", "k"),), "left"))
+    assert not list(kernel.step(Batch([rows(0, [1], [100])], None), 0))
+    assert not list(kernel.tick(0, 150))
+    assert not list(kernel.step(Batch([], 150), 0))
+    assert kernel.pending()
+    (emission,) = kernel.tick(0, 201)
+    assert emission.rows["v"].to_pylist() == [0]
+    assert not kernel.pending()
+
+
 def test_out_of_order_rows_within_the_lateness_give_the_same_results():
     rng = np.random.default_rng(3)
     sides = [rows(side, rng.integers(0, 20, 400), np.sort(rng.integers(0, 2_000, 400))) for side in (0, 1)]

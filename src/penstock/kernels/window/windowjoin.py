@@ -134,6 +134,8 @@ class WindowJoin(Kernel):
         """Take in the rows, let each meet those before it, and let go of what does not fit."""
         self._begin(batch.watermark)
         yield from self._close()
+        # Also where no row came to this slot: those of others move the watermark.
+        self._owes = True
         queue = Queue(self._shape.sides, self._times is not None)
         # What the window does not need yet is room for a burst.
         self._share = max(self._share, self._room - sum(side.cost for side in self._sides))
@@ -142,7 +144,6 @@ class WindowJoin(Kernel):
             self._counts["rows_in"] += rows.num_rows
             keyless = self._alone if self._shape.outer(side) else None
             able = yield from self._intake.able(side, rows, self._clock.watermark, self._counts, keyless)
-            self._owes = self._owes or rows.num_rows > 0
             for part in self._intake.gulps(able):
                 before = queue.cost
                 queue.add(side, part, self._intake.hashes(side, part), self._intake.event_times(side, part))
@@ -167,7 +168,7 @@ class WindowJoin(Kernel):
         self._owes = False
 
     def pending(self) -> bool:
-        """Whether outer rows may have become results by the rows of the last step."""
+        """Whether outer rows may have become results by the last step."""
         return self._owes and self._shape.how != "inner"
 
     def memory(self) -> int:
