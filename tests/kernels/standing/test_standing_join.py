@@ -159,7 +159,7 @@ def test_bad_changes_are_set_aside_with_a_reason():
             "a bound that is NULL or NaN",
             "a bound that is NULL or NaN",
             "a change without id or version",
-            "'drop' is neither 'set' nor 'remove'",
+            "an op that is neither 'set' nor 'remove'",
             "no such query stands",
             "older than what stands",
         ]
@@ -247,3 +247,27 @@ def test_damaged_state_is_named():
     subject.crash()
     with pytest.raises(StateDamaged, match="standing queries"):
         _ = subject.kernel
+
+
+def flood(found, op, version):
+    columns = [found.ids, [op] * len(found.ids), [version] * len(found.ids), *found.bounds.T]
+    return Portion(2, pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, CHANGES, strict=True)], CHANGES))
+
+
+def test_very_many_changes_at_once_are_as_if_loaded():
+    rng = np.random.default_rng(8)
+    found, given = queries(rng, 3_000), batches(rng, count=1)[0]
+    none, half = Queries(found.ids[:0], found.bounds[:0]), Queries(found.ids[::2], found.bounds[::2])
+    subject = host(none)
+    subject.step([flood(Queries(found.ids, found.bounds[::-1].copy()), "set", 1)])
+    subject.step([flood(found, "set", 2)])
+    subject.step([flood(half, "remove", 3)])
+    rest = Queries(found.ids[1::2], found.bounds[1::2])
+    assert_same_rows(subject.run([given])["results"], host(rest).run([given])["results"])
+
+
+def test_changes_count_for_the_budget():
+    found = queries(np.random.default_rng(8), 20_000)
+    none = Queries(found.ids[:0], found.bounds[:0])
+    with pytest.raises(OverBudget, match=r"changes to queries 9,"):
+        host(none, budget=8 << 20).step([flood(found, "remove", 1)])

@@ -15,6 +15,8 @@ from penstock.kernels.standing.shape import LEFT, RIGHT, SelectJoin, Shape
 from penstock.kernels.standing.strategies import Strategy, answers, grouping_of, tree_for
 
 _RECENT_LEAST, _RECENT_SHARE = 1_024, 16
+#: From this part of all queries on, indexes are made anew sooner than changed one by one.
+_AT_ONCE = 8
 
 
 class Change(NamedTuple):
@@ -31,7 +33,7 @@ class QuerySet:
 
     State and cost
         A query takes 33 bytes and 16 for each range, beside its indexes: see `bytes_needed`. A change costs what it
-        costs in each index, and one look-up by id.
+        costs in each index, and one look-up by id; very many at once cost what loading all costs.
     """
 
     def __init__(
@@ -76,6 +78,10 @@ class QuerySet:
                 slot = int(self._sorted_slots[at])
         return slot if slot >= 0 and self.alive[slot] and self.ids[slot] == query else -1
 
+    def find_all(self, queries: I64) -> I64:
+        """The slots of several."""
+        return np.fromiter((self.find(query) for query in queries.tolist()), np.int64, len(queries))
+
     def apply(self, change: Change) -> None:
         """Remove, then set; an id that stands already is set anew. Ids to be removed must stand."""
         gone = [self.find(int(query)) for query in change.removed]
@@ -90,8 +96,12 @@ class QuerySet:
         if len(self._recent) > max(_RECENT_LEAST, self.count // _RECENT_SHARE):
             self._sort()
         replaced = np.array([*gone, *(slot for slot in kept if slot >= 0)], np.int64)
+        many = len(replaced) + len(come) > max(_RECENT_LEAST, self.count // _AT_ONCE)
         for index in self._indexes.values():
-            index.change(replaced, come, self.bounds)
+            if many:
+                index.load(np.flatnonzero(self.alive), self.bounds)
+            else:
+                index.change(replaced, come, self.bounds)
 
     def all(self) -> tuple[Queries, I64]:
         """What stands, with versions."""

@@ -7,6 +7,7 @@ compared exactly are set aside, with the reason.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +19,12 @@ from penstock.kernels.standing.held import Arrivals
 from penstock.kernels.standing.numbers import to_numbers
 from penstock.kernels.standing.query_set import Change, QuerySet
 from penstock.kernels.standing.query_table import ID, OP, REMOVE, SET, VERSION, read_bounds
-from penstock.kernels.standing.search import F64, Flags
+from penstock.kernels.standing.search import Flags
 from penstock.kernels.standing.shape import LEFT, SIDES, Shape
 from penstock.tables.keys import hash_keys, joinable
+
+#: Changes that are set aside at once.
+_ASIDE = 4_096
 
 
 class Read(NamedTuple):
@@ -109,7 +113,7 @@ class Changed(NamedTuple):
     """Changes that take effect, those that cannot be, and how many others of the micro-batch replaced or undid."""
 
     change: Change
-    aside: pa.RecordBatch | None
+    aside: Iterator[pa.RecordBatch]
     superseded: int
 
 
@@ -122,48 +126,39 @@ def read_changes(parts: list[pa.RecordBatch], standing: QuerySet, reach: tuple[f
     bounds, faults = read_bounds(rows, standing.shape.bounds)
     if reach is not None:
         faults.append(("a band beyond the reach", (bounds[:, 0] < reach[0]) | (bounds[:, 1] > reach[1])))
-    ops = rows.column(OP).to_pylist()
-    ids, versions = rows.column(ID).to_pylist(), rows.column(VERSION).to_pylist()
-    reasons: dict[int, str] = {}
-    for at, (op, query, version) in enumerate(zip(ops, ids, versions, strict=True)):
-        if query is None or version is None:
-            reasons[at] = "a change without id or version"
-        elif op not in (SET, REMOVE):
-            reasons[at] = f"{op!r} is neither {SET!r} nor {REMOVE!r}"
-        elif op == SET:
-            fault = next((why for why, flags in faults if flags[at]), None)
-            if fault is not None:
-                reasons[at] = fault
+    named = (pc.is_valid(rows.column(name)).to_numpy(zero_copy_only=False) for name in (ID, VERSION))
+    ids, versions = (pc.cast(rows.column(name), pa.int64()).fill_null(0).to_numpy() for name in (ID, VERSION))
+    put, gone = (pc.equal(rows.column(OP), op).fill_null(False).to_numpy(zero_copy_only=False) for op in (SET, REMOVE))
+    reasons = [
+        ("a change without id or version", ~np.logical_and(*named)),
+        (f"an op that is neither {SET!r} nor {REMOVE!r}", ~put & ~gone),
+        *((why, flags & put) for why, flags in faults),
+    ]
+    sound = np.flatnonzero(~np.any([flags for _, flags in reasons], axis=0))
     # What stands in a bound that a removal does not need must not decide between two of them.
-    sound = sorted(
-        (at for at in range(len(ids)) if at not in reasons),
-        key=lambda at: (ids[at], versions[at], ops[at] == REMOVE, () if ops[at] == REMOVE else tuple(bounds[at])),
-    )
-    last: dict[int, int] = {ids[at]: at for at in sound}
-    set_here = {ids[at] for at in sound if ops[at] == SET}
-    for query, at in list(last.items()):
-        slot = standing.find(query)
-        if ops[at] == REMOVE and slot < 0 and query in set_here:
-            # It came and went within the micro-batch: nothing is wrong, and nothing is to be done.
-            del last[query]
-        elif ops[at] == REMOVE and slot < 0:
-            reasons[at] = "no such query stands"
-        elif slot >= 0 and versions[at] <= standing.versions[slot]:
-            reasons[at] = "older than what stands"
-    chosen = sorted(at for at in last.values() if at not in reasons)
-    put = [at for at in chosen if ops[at] == SET]
-    change = Change(
-        np.array([ids[at] for at in put], np.int64),
-        np.array([versions[at] for at in put], np.int64),
-        bounds[put] if put else _none(bounds),
-        np.array([ids[at] for at in chosen if ops[at] == REMOVE], np.int64),
-    )
-    aside = None
-    if reasons:
-        wrong = sorted(reasons)
-        aside = as_set_aside(rows.take(pa.array(wrong)), [reasons[at] for at in wrong], "changes")
-    return Changed(change, aside, len(sound) - len(last))
+    deciding = np.where(gone[:, None], 0.0, bounds)[sound]
+    sound = sound[np.lexsort((*deciding.T[::-1], gone[sound], versions[sound], ids[sound]))]
+    ends = np.append(ids[sound][1:] != ids[sound][:-1], True)[: len(sound)]
+    last = sound[ends]
+    slots = standing.find_all(ids[last])
+    unknown = gone[last] & (slots < 0)
+    # It came and went within the micro-batch: nothing is wrong, and nothing is to be done.
+    passed = unknown & np.isin(ids[last], ids[sound[put[sound]]])
+    stale = (slots >= 0) & (versions[last] <= standing.versions[slots]) if len(standing.versions) else slots >= 0
+    for why, which in (("no such query stands", unknown & ~passed), ("older than what stands", stale)):
+        flags = np.zeros(len(ids), np.bool_)
+        flags[last[which]] = True
+        reasons.append((why, flags))
+    chosen = np.sort(last[~unknown & ~stale])
+    come, go = chosen[put[chosen]], chosen[gone[chosen]]
+    change = Change(ids[come], versions[come], bounds[come], ids[go])
+    return Changed(change, _changes_aside(rows, reasons), len(sound) - len(last) + int(passed.sum()))
 
 
-def _none(bounds: F64) -> F64:
-    return np.empty((0, bounds.shape[1]))
+def _changes_aside(rows: pa.RecordBatch, reasons: list[tuple[str, Flags]]) -> Iterator[pa.RecordBatch]:
+    """What cannot be, each with the first reason, in pieces: as text it is many times as large."""
+    wrong = np.flatnonzero(np.any([flags for _, flags in reasons], axis=0))
+    for begin in range(0, len(wrong), _ASIDE):
+        piece = wrong[begin : begin + _ASIDE]
+        why = [next(why for why, flags in reasons if flags[at]) for at in piece]
+        yield as_set_aside(rows.take(pa.array(piece)), why, "changes")

@@ -36,6 +36,8 @@ from penstock.models.standing_cost import Coefficients
 
 LATE = ("late_left", "late_right")
 _COMPACT_LEAST, _COMPACT_SHARE = 1_024, 4
+#: Bytes of Python's own for a change, while it is made.
+_CHANGE = 300
 
 
 class StandingJoin(Kernel):
@@ -147,6 +149,7 @@ class StandingJoin(Kernel):
         for side, rows in batch:
             if side == CHANGES:
                 changes.append(rows)
+                self._check_budget(parts, changes)
                 continue
             told = self._told(side, rows)
             self._numbers["rows_in"] += int(told.sum())
@@ -161,11 +164,12 @@ class StandingJoin(Kernel):
                     yield late
             if kept.size:
                 parts[side].append(kept)
-                self._check_budget(parts)
+                self._check_budget(parts, changes)
         if changes:
             yield from self._change(changes)
+            changes.clear()
         self.queries.prepare()
-        self._check_budget(parts)
+        self._check_budget(parts, changes)
         if batch.watermark is not None:
             self._expire(batch.watermark)
         yield from self._meet(parts)
@@ -274,8 +278,8 @@ class StandingJoin(Kernel):
     def _change(self, changes: list[pa.RecordBatch]) -> Iterator[Emission]:
         found = read_changes(changes, self.queries, self._reach)
         self._numbers["changes_superseded"] = found.superseded
-        if found.aside is not None and self._says_changes:
-            yield self._aside(found.aside)
+        for rows in found.aside if self._says_changes else ():
+            yield self._aside(rows)
         change = found.change
         touched = len(change.ids) + len(change.removed)
         if not touched:
@@ -392,17 +396,19 @@ class StandingJoin(Kernel):
     def _weigh(self, more: int) -> None:
         self._peak = max(self._peak, self._now() + more)
 
-    def _check_budget(self, parts: tuple[list[Arrivals], list[Arrivals]]) -> None:
+    def _check_budget(self, parts: tuple[list[Arrivals], list[Arrivals]], changes: list[pa.RecordBatch]) -> None:
         batch = sum(rows.nbytes for side in parts for rows in side)
+        # As they came, in one piece, in order; and what Python has of each while it is looked up.
+        changing = sum(3 * rows.nbytes + _CHANGE * rows.num_rows for rows in changes)
         # While rows are put in order, kept ones are there twice; new ones three times: as they came, in one piece,
         # kept.
-        need = self._now() + sum(held.index_bytes for held in self.held) + 3 * batch + self._buffers()
+        need = self._now() + sum(held.index_bytes for held in self.held) + 3 * batch + changing + self._buffers()
         self._weigh(min(need, self.budget) - self._now() if need > self._now() else 0)
         if need > self.budget:
             kept = sum(held.nbytes for held in self.held)
             raise OverBudget(
                 f"This micro-batch needs {need:,} bytes in a slot that has {self.budget:,}.",
                 why=f"{self.queries.count:,} queries take {self.queries.nbytes:,}, rows that are kept {kept:,}, "
-                f"those of the micro-batch {3 * batch:,} so far.",
+                f"those of the micro-batch {3 * batch:,} so far, changes to queries {changing:,}.",
                 do="Start again with more memory; or with a shorter window, a smaller `keep`, smaller micro-batches.",
             )
