@@ -15,6 +15,7 @@ from penstock.errors import BadOption
 from penstock.server.changes import agree
 from penstock.server.committed import Committed, last_committed
 from penstock.server.reading import Everything, Offset, as_json, read_page
+from penstock.server.sinks import ParquetTarget
 from penstock.server.texts import SharedMade
 from penstock.spark.query_changes import SharedChanges
 from penstock.spark.sink import Ledger, StagedFile
@@ -51,6 +52,17 @@ def test_the_changes_always_say_who_is_registered(
 
 
 SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def test_a_sink_that_was_never_written_goes_over_to_the_query_that_is_written_differently(tmp_path: Path) -> None:
+    ParquetTarget(tmp_path, "server-1", SCHEMA)
+    with pytest.raises(BadOption, match="another query"):
+        ParquetTarget(tmp_path, "serverling-2", SCHEMA)
+    target = ParquetTarget(tmp_path, "server-2", SCHEMA)
+    target.write(7, SCHEMA.empty_table())
+    assert (target.position(), pq.read_table(tmp_path).schema) == (7, SCHEMA)
+    with pytest.raises(BadOption, match="another query"):
+        ParquetTarget(tmp_path, "server-3", SCHEMA)
 
 
 def write(place: Path, batches: list[int]) -> None:

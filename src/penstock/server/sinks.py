@@ -17,10 +17,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.errors import BadOption, UnknownQuery
+from penstock.kernels.contract import RESULTS
 from penstock.plan.pipeline.spec import Sink
 from penstock.server.engine import Engine
 from penstock.spark.files import read_whole, write_whole
-from penstock.spark.sink import Ledger, StagedFile
+from penstock.spark.sink import Ledger, StagedFile, told
 
 log = logging.getLogger("penstock.server")
 #: Rows of a batch that the console shows.
@@ -41,8 +42,12 @@ class ParquetTarget:
     """A folder of Parquet files with a ledger."""
 
     def __init__(self, place: Path, owner: str, schema: pa.Schema) -> None:
-        self._ledger = Ledger(place, owner)
+        self._ledger = Ledger(place, owner, schema)
         self._schema = schema
+        # Queries of one server write to folders of their own. So one of it that has this and is not this query is gone,
+        # or writes elsewhere now; what it never wrote to needs no other folder.
+        if (self._ledger.holder() or "").startswith(f"{owner.partition('-')[0]}-"):
+            self._ledger.release()
         self._ledger.claim()
 
     def position(self) -> int:
@@ -50,14 +55,13 @@ class ParquetTarget:
         return max(self._ledger.batches(), default=-1)
 
     def write(self, batch: int, rows: pa.Table) -> None:
-        """A staged file, then the commit; a batch without rows is committed without a file."""
+        """A staged file, then the commit."""
         files = []
         if rows.num_rows:
             staged = StagedFile(self._ledger.place, batch, self._schema)
             for part in rows.to_batches():
                 staged.add(part)
-            said = staged.close("results").to_pylist()[0]
-            files = [{"name": said["file"], "rows": said["rows"], "bytes": said["bytes"]}]
+            files = [told(staged.close(RESULTS))]
         self._ledger.commit(batch, files)
 
 

@@ -19,7 +19,7 @@ from penstock.spark.listener import Progress, combined, listen
 from penstock.spark.outbox import Parcel
 from penstock.spark.running import Running
 from penstock.spark.schema import spark_schema
-from penstock.spark.sink import WRITTEN, Ledger, commit, file_writer
+from penstock.spark.sink import WRITTEN, Ledger, claiming, commit, file_writer
 from penstock.spark.slots import shuffle_partitions
 from penstock.spark.trigger import check_trigger
 from penstock.spark.wire import unpacker
@@ -122,36 +122,43 @@ class Flow:
         self._check_places(places, checkpoint)
         held = Checkpoint(checkpoint, self._plan)
         try:
-            ledgers = {channel: Ledger(place_of(place, channel), held.id) for channel, place in places.items()}
-            for ledger in ledgers.values():
-                ledger.claim()
-            check_agreement(held, self._plan, ledgers)
-            begun = as_begun(held, self._plan)
-            if begun is not self._plan:
-                self._plan, self._out = begun, self._make(begun)
-            running = Running(self, held)
-            kept, now = held.partitions(), shuffle_partitions(self._spark)
-            if kept is not None and kept != now:
-                running.note(f"The session has {now} shuffle partitions; this query keeps the {kept} it began with.")
-
-            def write(batch: DataFrame, number: int) -> None:
-                running.hold_if_stopping()
-                crash_point("before-sink")
-                running.check_source(number)
-                written = batch.collect()
-                running.check_source(number)
-                commit(ledgers, number, written)
-                crash_point("after-sink")
-
-            targets = {channel: (str(ledger.place), self._channels[channel]) for channel, ledger in ledgers.items()}
-            files = self._parcels.mapInArrow(file_writer(targets), WRITTEN)
-            writer = files.writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
-            writer = writer.queryName(name) if name else writer
-            writer = writer.trigger(**trigger) if trigger else writer
-            running.query = writer.start()
+            ledgers = {
+                channel: Ledger(place_of(place, channel), held.id, self._channels[channel])
+                for channel, place in places.items()
+            }
+            with claiming(ledgers.values()):
+                return self._start(held, ledgers, trigger, name)
         except BaseException:
             held.close()
             raise
+
+    def _start(
+        self, held: Checkpoint, ledgers: Mapping[str, Ledger], trigger: Mapping[str, Any] | None, name: str | None
+    ) -> Running:
+        check_agreement(held, self._plan, ledgers)
+        begun = as_begun(held, self._plan)
+        if begun is not self._plan:
+            self._plan, self._out = begun, self._make(begun)
+        running = Running(self, held)
+        kept, now = held.partitions(), shuffle_partitions(self._spark)
+        if kept is not None and kept != now:
+            running.note(f"The session has {now} shuffle partitions; this query keeps the {kept} it began with.")
+
+        def write(batch: DataFrame, number: int) -> None:
+            running.hold_if_stopping()
+            crash_point("before-sink")
+            running.check_source(number)
+            written = batch.collect()
+            running.check_source(number)
+            commit(ledgers, number, written)
+            crash_point("after-sink")
+
+        targets = {channel: (str(ledger.place), self._channels[channel]) for channel, ledger in ledgers.items()}
+        files = self._parcels.mapInArrow(file_writer(targets), WRITTEN)
+        writer = files.writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
+        writer = writer.queryName(name) if name else writer
+        writer = writer.trigger(**trigger) if trigger else writer
+        running.query = writer.start()
         return running
 
     def _check_places(self, places: Mapping[str, str], checkpoint: str) -> None:

@@ -22,7 +22,7 @@ from penstock.spark.agreement import check_agreement
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.crash import crash_point
 from penstock.spark.running import Running
-from penstock.spark.sink import WRITTEN, Ledger, commit, file_writer, staging
+from penstock.spark.sink import WRITTEN, Ledger, claiming, commit, file_writer, staging
 from penstock.spark.trigger import check_trigger
 from penstock.tables.places import place_of
 
@@ -149,21 +149,21 @@ def publish(
         )
     held = Checkpoint(checkpoint, plan)
     try:
-        ledgers = {} if set_aside is None else {SET_ASIDE: Ledger(place_of(set_aside, SET_ASIDE), held.id)}
-        for ledger in ledgers.values():
-            ledger.claim()
-        check_agreement(held, plan, ledgers)
-        running = Publishing(flow, held, publisher, ledgers)
+        place, columns = set_aside and place_of(set_aside, SET_ASIDE), flow._channels[SET_ASIDE]
+        ledgers = {SET_ASIDE: Ledger(place, held.id, columns)} if place else {}
+        with claiming(ledgers.values()):
+            check_agreement(held, plan, ledgers)
+            running = Publishing(flow, held, publisher, ledgers)
 
-        def write(batch: DataFrame, number: int) -> None:
-            running.publish(batch, number, partition_by)
+            def write(batch: DataFrame, number: int) -> None:
+                running.publish(batch, number, partition_by)
 
-        places = {channel: str(ledger.place) for channel, ledger in ledgers.items()} | {RESULTS: str(running.place)}
-        targets = {channel: (place, flow._channels[channel]) for channel, place in places.items()}
-        files = flow._parcels.mapInArrow(file_writer(targets), WRITTEN)
-        writer = files.writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
-        writer = writer.trigger(**trigger) if trigger else writer
-        running.query = writer.start()
+            places = {channel: str(ledger.place) for channel, ledger in ledgers.items()} | {RESULTS: str(running.place)}
+            targets = {channel: (place, flow._channels[channel]) for channel, place in places.items()}
+            files = flow._parcels.mapInArrow(file_writer(targets), WRITTEN)
+            writer = files.writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
+            writer = writer.trigger(**trigger) if trigger else writer
+            running.query = writer.start()
     except BaseException:
         held.close()
         raise

@@ -13,6 +13,7 @@ are thrown away. So every row is there once, whatever was killed when.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -67,7 +68,9 @@ def file_writer(
             for rows in unwrap(parcel, place[1]):
                 open_files[parcel.channel].add(rows)
         for channel, staged in open_files.items():
-            yield staged.close(channel)
+            written = staged.close(channel)
+            crash_point("in-sink")
+            yield written
 
     return write
 
@@ -85,7 +88,9 @@ def rows_writer(
                 columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
                 staged.add(pa.RecordBatch.from_arrays(columns, schema=schema))
         if staged is not None:
-            yield staged.close(RESULTS)
+            written = staged.close(RESULTS)
+            crash_point("in-sink")
+            yield written
 
     return write
 
@@ -121,8 +126,13 @@ class StagedFile:
             os.fsync(written.fileno())
         said = [channel, self._path.name, self._rows, self._path.stat().st_size]
         columns = [pa.array([value], field.type) for value, field in zip(said, _WRITTEN_ARROW, strict=True)]
-        crash_point("in-sink")
         return pa.RecordBatch.from_arrays(columns, schema=_WRITTEN_ARROW)
+
+
+def told(written: pa.RecordBatch) -> dict[str, Any]:
+    """A file as its ledger entry has it."""
+    [said] = written.select(["file", "rows", "bytes"]).to_pylist()
+    return {"name": said["file"], "rows": said["rows"], "bytes": said["bytes"]}
 
 
 def batch_of(name: str) -> int | None:
@@ -144,35 +154,56 @@ def staging(place: Path) -> Path:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The committed micro-batches of one channel's directory, which belongs to one checkpoint (`owner`)."""
+    """The committed micro-batches of one channel's directory, which belongs to one checkpoint (`owner`).
+
+    With a `schema` the first of them has a file even if it has no rows: who reads the directory finds the columns.
+    """
 
     place: Path
     owner: str
+    schema: pa.Schema | None = None
 
     @property
     def _entries(self) -> Path:
         return self.place / "_penstock" / "ledger"
 
+    @property
+    def _owner(self) -> Path:
+        return self.place / "_penstock" / "owner.json"
+
     def claimed(self) -> bool:
         """Whether the directory belongs to anyone."""
-        return (self.place / "_penstock" / "owner.json").exists()
+        return self._owner.exists()
 
-    def claim(self) -> None:
-        """Make the directory ours, or refuse it if it is another's."""
+    def claim(self) -> bool:
+        """Make the directory ours, or refuse it if it is another's; whether it was nobody's before."""
+        free = not self.claimed()
         try:
             self._claim()
         except OSError as fault:
             raise BadOption(
                 f"{self.place} cannot be written: {fault.strerror}.", do="Choose a directory that can be."
             ) from fault
+        return free
+
+    def release(self) -> None:
+        """Give the directory back, if nothing was committed to it: whoever claims it next may have it."""
+        if not self.batches():
+            self._owner.unlink(missing_ok=True)
+
+    def holder(self) -> str | None:
+        """Whose the directory is; None if it is nobody's."""
+        if not self.claimed():
+            return None
+        said = read_whole(self._owner)
+        if said is None:
+            raise SinkDamaged(f"{self._owner} is cut or changed.", do="Write to a new directory.")
+        return str(said["owner"])
 
     def _claim(self) -> None:
-        path = self.place / "_penstock" / "owner.json"
-        if path.exists():
-            said = read_whole(path)
-            if said is None:
-                raise SinkDamaged(f"{path} is cut or changed.", do="Write to a new directory.")
-            if said["owner"] != self.owner:
+        holder = self.holder()
+        if holder is not None:
+            if holder != self.owner:
                 raise BadOption(
                     f"{self.place} holds the output of another query.",
                     why="Batches are numbered from 0 in every query, so new rows would be taken for repeated ones.",
@@ -185,8 +216,8 @@ class Ledger:
             )
         self._entries.mkdir(parents=True, exist_ok=True)
         staging(self.place).mkdir(exist_ok=True)
-        if not path.exists():
-            write_whole(path, {"owner": self.owner})
+        if holder is None:
+            write_whole(self._owner, {"owner": self.owner})
 
     def batches(self) -> list[int]:
         """The committed micro-batches whose entries are kept, oldest first."""
@@ -207,6 +238,8 @@ class Ledger:
     def commit(self, batch: int, files: list[dict[str, Any]], **notes: Any) -> None:
         """Make a batch's files visible, once; `notes` become part of its entry."""
         if not self._entry(batch).exists():
+            if not files and self.schema is not None and not self.batches():
+                files = [told(StagedFile(self.place, batch, self.schema).close(RESULTS))]
             sync_directory(staging(self.place))
             crash_point("before-commit")
             write_whole(self._entry(batch), {"batch": batch, "files": files} | notes)
@@ -241,6 +274,19 @@ class Ledger:
         staging(self.place).mkdir(exist_ok=True)
         for old in sorted(self._entries.glob("*.json"))[:-_KEPT]:
             old.unlink()
+
+
+@contextlib.contextmanager
+def claiming(ledgers: Iterable[Ledger]) -> Iterator[None]:
+    """Make directories ours for a start; if it fails, those that were nobody's are nobody's again."""
+    taken: list[Ledger] = []
+    try:
+        taken.extend(ledger for ledger in ledgers if ledger.claim())
+        yield
+    except BaseException:
+        for ledger in taken:
+            ledger.release()
+        raise
 
 
 def commit(ledgers: Mapping[str, Ledger], batch: int, written: list[Row]) -> None:
