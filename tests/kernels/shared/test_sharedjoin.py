@@ -153,6 +153,18 @@ def test_changes_without_sense_are_set_aside_and_told_once():
     assert host.kernel.metrics()["queries"] == 3
 
 
+def test_a_change_that_was_overtaken_is_applied_when_it_comes():
+    host = Host(make, restart_every_step=True)
+    host.step([change(0, "add", "a", 50)])
+    host.step([change(3, "add", "d", 50)])
+    host.step([change(2, "add", "c", 50)])
+    host.step([change(1, "add", "b", 50), change(2, "add", "e", 50), change(3, "remove", "d")])
+    host.step([rows(0, [7], [0]), rows(1, [7], [0])])
+    out = host.results()
+    assert sorted(out[ADDED]["query"].to_pylist()) == ["a", "b", "c", "d"]
+    assert not out["set_aside"].num_rows, "what came before is not told again"
+
+
 def test_every_row_is_accounted_for():
     host = Host(make, event_time=EventTime(TIMES, 10))
     host.step([rows(0, [1, None], [100, 100]), rows(1, [1], [100])])

@@ -33,7 +33,7 @@ from penstock.kernels.window.windows import FAR, LEFT, RIGHT
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-_FORMAT = 1
+_FORMAT = 2
 _SIDES = (LEFT, RIGHT)
 _CHANGES = 2
 #: Units of work between two looks at memory, where it is short.
@@ -164,7 +164,7 @@ class SharedJoin(Kernel):
             "slack": [side.slack for side in self._sides],
             "watermark": self._watermark,
             "clock": self._clock,
-            "version": self._registrar.version,
+            "changes": self._registrar.head(),
             "queries": self._queries.head(),
             "waiting": self._waiting.head(),
             "router": self._router.head(),
@@ -177,7 +177,8 @@ class SharedJoin(Kernel):
         said = json.loads(head)
         if said["format"] != _FORMAT:
             raise StateDamaged(f"State of format {said['format']}; this version reads {_FORMAT}.")
-        self._stores, self._clock, self._registrar.version = said["stores"], said["clock"], said["version"]
+        self._stores, self._clock = said["stores"], said["clock"]
+        self._registrar.restore(said["changes"])
         self._watermark = said["watermark"]
         self._queries.restore(said["queries"])
         for number, side in enumerate(self._sides):
