@@ -10,9 +10,11 @@ import pytest
 from penstock.kernels.mesh.budget import reserve, rows_in
 from penstock.kernels.mesh.calibrate import calibrate
 from penstock.kernels.mesh.page_sizes import page_variants
+from penstock.kernels.mesh.stopwatch import Stopwatch
 from penstock.models.mesh_cost import Coefficients
 from penstock.models.mesh_tuner import fastest, with_buffer
-from penstock.tables import prepare
+from penstock.tables import prepare, table
+from penstock.tables.parquet_reader import ParquetReader
 from tests.kernels.mesh_cost.tables import WINDOWS, plain, prepared
 
 MAKERS = {
@@ -77,3 +79,16 @@ def test_page_sizes_let_the_buffer_be_tuned(make, tmp_path):
     assert c.c_IO(1) <= c.c_IO(large) < large * c.c_IO(1)
     assert c.buffer(1) < c.buffer(large)
     assert fastest(c, 8 << 20).rate >= fastest(c, 8 << 20, among=1).rate
+
+
+def test_keys_wider_than_a_window_are_read_a_few_times(tmp_path, monkeypatch):
+    keys = pa.array([letter * (1 << 20) for letter in "abcdefgh"])
+    pq.write_table(pa.table({"k": keys, "n": np.arange(8)}), tmp_path / "a.parquet", row_group_size=2)
+    found = table(tmp_path, key="k")
+    read, whole = [], ParquetReader.hashes
+    monkeypatch.setattr(ParquetReader, "hashes", lambda reader, page: read.append(page) or whole(reader, page))
+    # With no, few and many matches: a first page, then two rounds over all four; and one of probes.
+    Stopwatch(found, 24, 1.0, 0, 1 << 18).round([1 << 12], keep=True)
+    assert len(read) == 3 * (1 + 2 * 4) + 4
+    # Of eight rows in fours, twos and ones, whatever the sizes in bytes.
+    assert len(page_variants(found, tmp_path / "others")) <= 4

@@ -55,7 +55,7 @@ def calibrate(
     spent, rounds = 0.0, 0
     while rounds <= 1 or (rounds <= _ROUNDS and spent + spent / (rounds - 1) <= seconds):
         began = time.process_time()
-        watch.round(sizes, keep=rounds > 0)
+        watch.round(sizes if rounds else sizes[:1], keep=rounds > 0)
         for other in others:
             other.round(sizes[:1], keep=rounds > 0)
         spent += time.process_time() - began if rounds else 0.0

@@ -36,6 +36,8 @@ def page_variants(
     finally:
         reader.close()
     width = max(sum(_bytes_of(page) for page in run) // max(rows.num_rows, 1), 1)
+    # Where rows are wide, many a size is that of as many rows.
+    chosen = sorted({max(size // width, 1): size for size in chosen}.values())
     plain = where / "plain"
     plain.mkdir(parents=True)
     pq.write_table(rows, plain / "rows.parquet")

@@ -27,6 +27,9 @@ SLICE = beside_window(Page(0, 0, 0, 0))
 _SLICE_ROWS = 65_536
 _SCAN_PAGES = 24
 _LEAST_TIMES = 6
+#: Bytes of the table that are read for one point at the most, and of it in a window: wide rows are met less often.
+_SCAN_BYTES = 96 << 20
+_MATCH_BYTES = 32 << 20
 #: Pages with fewer rows than this share of the largest are leftovers, and not measured.
 _WHOLE = 0.8
 #: Windows up to this size are kept for the next round.
@@ -132,18 +135,21 @@ class Stopwatch:
         """Matches of a page: as many as it will have, but no more than one slice of results, and some in any case."""
         page = min(page.rows for page in self.pages)
         expected = self._matches * window * page / max(self.table.rows, 1)
-        most = min(0.9 * self.slice_rows, window / (2 * len(self.pages)))
-        return max(int(min(max(expected, 64), most)), 4)
+        width = self.page_bytes / self.page_rows
+        most = min(0.9 * self.slice_rows, window / (2 * len(self.pages)), _MATCH_BYTES / width / len(self.pages))
+        return max(int(min(max(expected, 64), most)), 2)
 
     def _scan(self, window: int, matching: Sequence[int]) -> list[_Scan]:
         """Admit rows and meet one page; then meet the pages one by one. Kernels, one for each number of matches of a
         page, take turns, so that what disturbs one disturbs all.
         """
         # A table of few pages is met several times over, for the sake of the quartiles.
-        pages = self.pages * -(-_LEAST_TIMES // len(self.pages))
+        times = int(np.clip(_SCAN_BYTES / self.page_bytes, 1, _LEAST_TIMES))
+        pages = self.pages * -(-times // len(self.pages))
         scans = []
         for count in matching:
-            kernel, rows = self._kernel(window, [*self.pages[:1], *pages]), self._rows(window, count)
+            rows = self._rows(window, count)
+            kernel = self._kernel(rows, [*self.pages[:1], *pages])
             scans.append(_Scan(kernel, timed(partial(_run, kernel, rows))))
         for _ in pages:
             for scan in scans:
@@ -171,7 +177,7 @@ class Stopwatch:
 
     def _admission(self, window: int, keep: bool) -> None:
         rows = self._rows(window, 0)
-        kernel = self._kernel(window, [])
+        kernel = self._kernel(rows, [])
         admitted = timed(lambda: _run(kernel, rows)) / window
         # What a packet takes up is counted when it comes, and again when it goes.
         gone = timed(lambda: [measure(portion.rows) for portion in rows]) / window
@@ -179,9 +185,10 @@ class Stopwatch:
             self._admit.append(admitted)
             self._expire.append(min(gone, admitted))
 
-    def _kernel(self, window: int, pages: Sequence[Page]) -> MeshJoin:
-        # A budget that the window fills: a half-empty one is kept in other pieces.
-        room = int(window * (self.row_bytes + BYTES_PER_ROW) * 1.05)
+    def _kernel(self, rows: Sequence[Portion], pages: Sequence[Page]) -> MeshJoin:
+        # A budget that the window fills: a half-empty one is kept in other pieces. By the rows themselves: a key of the
+        # table may be wider than all strangers together, and an overflow is a pass over the table.
+        room = int(sum(measure(part) + part.num_rows * BYTES_PER_ROW for _, part in rows) * 1.05)
         budget = reserve(self.table.pages) + max(room, LEAST_WINDOW)
         return MeshJoin(
             self._stream.schema, self.table, on=self.table.key, budget=budget, pages=pages, pages_per_step=1
@@ -204,7 +211,9 @@ def _some(pages: Sequence[Page], rows: int) -> list[Page]:
     """Whole pages that follow one another, from the middle of the table on, as a scan meets them; not too many."""
     largest = max(page.rows for page in pages)
     whole = [page for page in pages if page.rows >= _WHOLE * largest]
-    count = int(np.clip(rows / largest, min(2, len(whole)), min(_SCAN_PAGES, len(whole))))
+    widest = max(page.rows * max(page.row_width, 1) for page in whole)
+    asked = min(rows / largest, _SCAN_BYTES / widest)
+    count = int(np.clip(asked, min(2, len(whole)), min(_SCAN_PAGES, len(whole))))
     first = (len(whole) - count) // 2
     # Nothing is known of them before they are read, so that none is skipped.
     return [replace(page, hashes=None, spans=()) for page in whole[first : first + count]]
