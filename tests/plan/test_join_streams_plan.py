@@ -89,6 +89,13 @@ def test_shared_joins_tell_the_same_of_conditions_and_times():
     for made in (plan, shared):
         with pytest.raises(BadOption, match="of microseconds"):
             made(left=fine)
+    plain = [schema.set(1, pa.field(schema.names[1], pa.timestamp("us"))) for schema in (LEFT, RIGHT)]
+    for made in (plan, shared):
+        made(*plain)
+        with pytest.raises(BadOption, match="'lt' is a timestamp without time zone, the other is not"):
+            made(left=plain[0])
+        with pytest.raises(BadOption, match=r"cast\('timestamp'\)"):
+            made(right=plain[1])
 
 
 def test_all_faults_are_told_at_once():

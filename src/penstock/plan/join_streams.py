@@ -416,6 +416,15 @@ def read_times(
                 f"{where}'s {name!r} is {kind} and not a timestamp{' of microseconds' * pa.types.is_timestamp(kind)}.",
                 do=f"Make one of it: .withColumn({name!r}, col({name!r}).cast('timestamp')).",
             )
+    zoned = [schema.field(name).type.tz is not None for schema, name in ((left, names[0]), (right, names[1]))]
+    if zoned[0] != zoned[1]:
+        plain = names[zoned.index(False)]
+        raise BadOption(
+            f"{names[0]!r} and {names[1]!r} cannot be compared: {plain!r} is a timestamp without time zone, the other "
+            "is not.",
+            why="They are as far apart as the time zone says, and none is given.",
+            do=f"Cast one, in the session's time zone: .withColumn({plain!r}, col({plain!r}).cast('timestamp')).",
+        )
     return names[0], names[1]
 
 
