@@ -218,6 +218,14 @@ def test_times_beyond_microseconds_are_refused(tmp_path: Path, stored: pa.DataTy
             found.open().hashes(found.pages[0])
 
 
+def test_a_page_is_not_known_by_a_column_within_another(tmp_path: Path) -> None:
+    """Which has the same path as the key: pages with partners were passed over."""
+    pq.write_table(pa.table({"a": [{"b": 1}], "a.b": [2]}), tmp_path / "a.parquet")
+    found = table(tmp_path, key="a.b")
+    assert found.pages[0].spans == ()
+    assert found.open().keys(found.pages[0]).to_pylist() == [{"a.b": 2}]
+
+
 def test_planning_reads_footers_and_little_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 

@@ -182,7 +182,9 @@ def _bloom(group: pq.RowGroupMetaData, fields: pa.Schema, key: tuple[str, ...]) 
 def column_chunk(group: pq.RowGroupMetaData, name: str) -> pq.ColumnChunkMetaData | None:
     """The part of a row group that has a plain column."""
     chunks = (group.column(leaf) for leaf in range(group.num_columns))
-    return next((chunk for chunk in chunks if chunk.path_in_schema == name), None)
+    named = [chunk for chunk in chunks if chunk.path_in_schema == name]
+    # A column "a.b" and one within a column "a" have the same path: then nothing is known of either.
+    return named[0] if len(named) == 1 else None
 
 
 def unreadable(file: Path, error: Exception) -> UnreadableTable:
