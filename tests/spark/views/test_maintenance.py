@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.errors import PenstockError
 from penstock.plan.view import Changing, TableSpec, ViewPlan
 from penstock.spark.views import tidy
 from penstock.spark.views.logs import Log
@@ -101,11 +102,16 @@ def test_a_view_is_its_query(spark, tmp_path, kind):
 
 
 def test_nothing_stays_of_values_that_are_gone(spark, tmp_path, monkeypatch):
-    """A group that had values, then only NULLs, then values again. And times are as written, wherever Python runs."""
+    """A group that had values, then only NULLs, then values again. And times are as written, wherever Python runs.
+
+    And sums that fit are right, whatever is passed on the way; others are refused until something brings them back.
+    And NaN is greater than any number, also in a file whose statistics say that it has only small ones.
+    """
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     at = datetime.fromisoformat("2024-03-10T02:30")  # an hour that New York never had
-    schema = pa.schema([("x", pa.int64()), ("f", pa.float64()), ("at", pa.timestamp("us"))])
+    least, most = -(1 << 63), (1 << 63) - 1
+    schema = pa.schema([("x", pa.int64()), ("f", pa.float64()), ("at", pa.timestamp("us")), ("big", pa.int64())])
 
     def rows(*found):
         return pa.table(
@@ -114,11 +120,15 @@ def test_nothing_stays_of_values_that_are_gone(spark, tmp_path, monkeypatch):
         )
 
     (tmp_path / "log").mkdir()
-    pq.write_table(rows((5, math.inf, at), (None, None, at), (1, 1.0, at + timedelta(minutes=30))), tmp_path / "t")
+    first = (5, math.inf, at, least)
+    pq.write_table(
+        rows(first, (None, None, at, most), (1, 1.0, at + timedelta(minutes=30), least)),
+        tmp_path / "t",
+    )
     table = Changing(tmp_path / "t", tmp_path / "log")
     sql = (
-        "SELECT MIN(x) AS lo, MAX(x) AS hi, SUM(f) AS s, COUNT(*) AS n FROM t "
-        "WHERE at < TIMESTAMP '2024-03-10 03:00:00' "
+        "SELECT MIN(x) AS lo, MAX(x) AS hi, SUM(f) AS s, COUNT(*) AS n, SUM(big) AS total, AVG(x * 0 + big) AS mean "
+        "FROM t WHERE (f > 1.5 OR f IS NULL) AND at < TIMESTAMP '2024-03-10 03:00:00' "
         "AND at IN (TIMESTAMP '2024-03-10 02:30:00', NULL) AND NOT (NULL IS TRUE)"
     )
     plan = ViewPlan.checked(sql, {"t": TableSpec(schema)}, answer_within="1 min", planner="naive", reads_every=None)
@@ -127,15 +137,28 @@ def test_nothing_stays_of_values_that_are_gone(spark, tmp_path, monkeypatch):
     )
     view.open(view._store.open(plan.identity()), {"t": [tmp_path / "t"]})
     shown = []
-    for name, kind, row in (("a", "delete", (5, math.inf, at)), ("b", "insert", (7, 2.0, at))):
-        log = rows(row).append_column(OPERATION, pa.array([kind]))
-        pq.write_table(log, tmp_path / "log" / name)
+    changes = [
+        ("delete", [first]),
+        ("insert", [(7, 2.0, at, most)]),
+        ("delete", [(None, None, at, most)]),
+        ("insert", [(8, math.nan, at, None), (9, 0.5, at, None)]),
+    ]
+    for number, (kind, changed) in enumerate(changes):
+        log = rows(*changed).append_column(OPERATION, pa.array([kind] * len(changed)))
+        pq.write_table(log, tmp_path / "log" / str(number))
+        if number == 1:
+            with pytest.raises(PenstockError, match="wider type"):
+                view.advance("t")
+            continue
         view.advance("t")
         shown += view.answer(view.manifest).toArrow().to_pylist()
     view._store.close()
     monkeypatch.undo()
     time.tzset()
-    assert shown == [{"lo": None, "hi": None, "s": None, "n": 1}, {"lo": 7, "hi": 7, "s": 2.0, "n": 2}]
+    gone = {"lo": None, "hi": None, "s": None, "n": 1, "total": most, "mean": None}
+    back = {"lo": 7, "hi": 7, "s": 2.0, "n": 1, "total": most, "mean": float(most)}
+    assert math.isnan(shown[-1].pop("s"))
+    assert shown == [gone, back, {"lo": 7, "hi": 8, "n": 2, "total": most, "mean": float(most)}]
 
 
 @pytest.mark.slow

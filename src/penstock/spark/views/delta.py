@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as fn
-from pyspark.sql.types import ByteType, StructField, StructType
+from pyspark.sql.types import ByteType, DoubleType, FloatType, StructField, StructType
 
 from penstock.plan.views.expressions import Column, sources_of
 from penstock.plan.views.query import Query
@@ -167,11 +167,18 @@ class Deltas:
         """Of each source: the used columns, and the conditions on it alone."""
         return [
             (
-                [quoted(name).alias(named(Column(source, name))) for name in self._query.used(source)],
+                [self._read(source, name).alias(named(Column(source, name))) for name in self._query.used(source)],
                 [condition(one, column) for one in self._query.filters if sources_of(one) <= {source}],
             )
             for source in range(len(self._query.sources))
         ]
+
+    def _read(self, source: int, name: str) -> SparkColumn:
+        """A column of a file. By statistics, which pass over NaN, Spark would leave out files with rows that pass."""
+        type_ = self._schemas[self._query.sources[source].table][name].dataType
+        if not isinstance(type_, (FloatType, DoubleType)):
+            return quoted(name)
+        return fn.nanvl(quoted(name), fn.lit(float("nan")).cast(type_))
 
     def _joined(self, start: int, frames: Mapping[int, DataFrame]) -> DataFrame:
         """All sources joined, beginning with one; rows of keys, arguments and signs."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SIGN = "__sign"
 ROWS = "rows"
 LOST = "lost"
+#: What 64-bit numbers are added up in: on the way to a sum that fits, others may not, and −2⁶³ has no opposite.
+_WIDE = DecimalType(38, 0)
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,10 @@ class Groups:
         type_ = self._types[kept.number]
         if isinstance(type_, DecimalType):
             return DecimalType(min(38, type_.precision + 10), type_.scale)
-        return DoubleType() if isinstance(type_, (FloatType, DoubleType)) else LongType()
+        if isinstance(type_, (FloatType, DoubleType)):
+            return DoubleType()
+        # A mean of large numbers is one of them, though their sum is not.
+        return _WIDE if kept.function == "avg" and isinstance(type_, LongType) else LongType()
 
     def merged(self, state: DataFrame, rows: DataFrame) -> DataFrame:
         """Groups as they were and what joined rows add to them, in one grouping."""
@@ -196,7 +201,8 @@ class Groups:
 
     @cached_property
     def _as_stored(self) -> list[SparkColumn]:
-        return [fn.col(name).cast(type_).alias(name) for name, type_ in self._all_types.items()]
+        wide = {kept.total: _WIDE for kept in self._kept if kept.is_sum and self._is_long(kept)}
+        return [fn.col(name).cast(wide.get(name, type_)).alias(name) for name, type_ in self._all_types.items()]
 
     @cached_property
     def _any_lost(self) -> SparkColumn:
@@ -243,12 +249,15 @@ class Groups:
         value = build(kept.aggregate.argument, column)
         type_ = self._types.get(kept.number)
         if kept.is_sum and isinstance(type_, IntegralType):
-            return value.cast("bigint")
+            return value.cast(_WIDE if self._is_long(kept) else "bigint")
         if kept.is_sum and isinstance(type_, FloatType):
             return value.cast("double")
         if kept.function == "count":
             return fn.when(value.isNotNull(), True)  # only that it is there
         return value
+
+    def _is_long(self, kept: _Kept) -> bool:
+        return isinstance(self._types.get(kept.number), LongType)
 
     def _floating(self, kept: _Kept) -> bool:
         return isinstance(self._types[kept.number], (FloatType, DoubleType))

@@ -190,7 +190,10 @@ class Maintainer:
             full = "No space left on device"
             if full in str(fault):
                 raise _not_refreshed(full, "Make room for it.") from fault
-            do = "If a value overflows, cast it to a wider type in the view's SQL."
+            do = (
+                "If a value overflows: mend or undo the change, or make the view again in a new directory with a wider "
+                "type in its SQL, as SUM(CAST(x AS DECIMAL(38, 0)))."
+            )
             raise _not_refreshed(_first_line(fault), do) from fault
         return self._store.written(folder)
 
