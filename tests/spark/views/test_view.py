@@ -1,6 +1,8 @@
 """`ps.View` as its users have it: fresh when asked, stale when they say so, told when a promise cannot be kept."""
 
 import errno
+import shutil
+import threading
 import time
 from dataclasses import replace
 
@@ -110,9 +112,25 @@ def test_read_is_fresh_and_says_so(spark, tmp_path, monkeypatch):
         cut.unlink()
         wait_until(lambda: service._fault is None)
         assert "cut.parquet" not in view.progress().promise
+        # Others have the directory when a reader's refresh is done, not before.
+        closing = threading.Thread(target=view.close)
+        with service._lock:
+            closing.start()
+            closing.join(0.5)
+            with pytest.raises(ViewInUse):
+                ps.View(SQL, tables=two(world), at=tmp_path / "view", answer_within="1 min", spark=spark)
+        closing.join()
+        with pytest.raises(PlanError, match="is closed"):
+            view.read()
+        with pytest.raises(PlanError, match="is closed"):
+            view.refresh()
     with pytest.raises(PlanError, match="holds another view"):
         ps.View(SQL.replace("SUM", "MAX"), tables=two(world), at=tmp_path / "view", answer_within="1 min", spark=spark)
     path = tmp_path / "orders" / "base.parquet"
+    shutil.copy(path, more := path.with_name("more.parquet"))
+    with pytest.raises(ViewDamaged, match="Other files of orders are there"):
+        ps.View(SQL, tables=two(world), at=tmp_path / "view", answer_within="1 min", spark=spark)
+    more.unlink()
     pq.write_table(world.arrow("orders", []), path)
     with pytest.raises(ViewDamaged, match=r"base.parquet was changed"):
         ps.View(SQL, tables=two(world), at=tmp_path / "view", answer_within="1 min", spark=spark)

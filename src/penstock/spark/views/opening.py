@@ -19,7 +19,7 @@ from penstock.spark.schema import arrow_schema
 from penstock.spark.views.logs import Log, follow
 from penstock.spark.views.maintain import Maintainer
 from penstock.spark.views.service import Service
-from penstock.spark.views.store import Store, folder_name
+from penstock.spark.views.store import FILES_OF, Store, folder_name
 from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
@@ -71,9 +71,8 @@ class Opened:
         try:
             for query in self.queries:
                 query.stop()
-            self.service.stop()
         finally:
-            self.store.close()
+            self.service.close()
 
 
 def open_view(
@@ -110,7 +109,8 @@ def open_view(
     }
     for name, stream in streams.items():
         logs[name].check_columns(stream.columns, f"the stream of changes of {name}")
-    last = store.open(plan.identity(str(session.conf.get(_TIME_ZONE))))
+    given = {f"{FILES_OF}{n}": ", ".join(f.name for f in paths) for n, (_, paths) in bases.items() if paths is not None}
+    last = store.open(plan.identity(str(session.conf.get(_TIME_ZONE))) | given)
     try:
         maintainer = Maintainer(session, plan, store, specs, logs)
         files = {name: paths for name, (_, paths) in bases.items()} if last is None else {}

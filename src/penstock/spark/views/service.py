@@ -134,6 +134,14 @@ class Service:
         if fault is not None:
             raise fault
 
+    def close(self) -> None:
+        """Stop, and let others have the directory once the refresh under way is done, a reader's as well."""
+        try:
+            self.stop()
+        finally:
+            with self._lock:
+                self._store.close()
+
     def _watch(self, pause: float) -> None:
         """Look again and again. What fails is tried again, ever more rarely: a file may be mended, a disk have room."""
         patience = pause
@@ -178,6 +186,7 @@ class Service:
 
     def _advance(self, table: str, entries: list[Waiting]) -> list[Refreshed]:
         with self._lock:
+            self._store.check_held()
             # Others may have been faster, and what they took may be gone.
             wanted = {entry.name for entry in entries}
             left = [entry for entry in self._maintainer.waiting(table) if entry.name in wanted]
@@ -219,6 +228,7 @@ class Service:
 
     def read(self, max_staleness: float | None = None) -> Answer:
         """Refresh what must be, and answer."""
+        self._store.check_held()
         asked = _Asked(
             time.monotonic(), time.time(), {name: frozenset(self._maintainer.names(name)) for name in self._tables}
         )

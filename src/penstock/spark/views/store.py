@@ -37,6 +37,8 @@ from penstock.spark.files import Held, read_whole, sync_directory, take_lock, wr
 
 #: Where a test may have a refresh die, in order.
 CRASH_POINTS = ("view-after-part", "view-after-state", "view-before-manifest", "view-after-manifest")
+#: How the names of a table's files are called among what may not change.
+FILES_OF = "files of "
 #: Versions that stay readable after newer ones.
 KEPT = 3
 
@@ -209,6 +211,15 @@ class Store:
             self._lock.close()
             self._lock = None
 
+    def check_held(self) -> None:
+        """Refuse to go on with a directory that others may have by now."""
+        if self._lock is None:
+            raise PlanError(
+                f"The view in {self.place} is closed.",
+                why="Another process may maintain it now.",
+                do="Open it again: ps.View(…).",
+            )
+
     def _check_identity(self, identity: dict[str, str]) -> None:
         path = self.place / "view.json"
         if not path.exists():
@@ -225,6 +236,14 @@ class Store:
                 f"{path} is cut or changed.", do="Put it back from a copy, or make the view again elsewhere."
             )
         differing = sorted(name for name in {*said, *identity} if said.get(name) != identity.get(name))
+        if differing and all(name.startswith(FILES_OF) for name in differing):
+            raise ViewDamaged(
+                f"Other {' and '.join(differing)} are there than when the view was made.",
+                why="A view is over the rows before the first change, and over changes; rows that are added otherwise "
+                "are lost on it.",
+                do="Put the files back as they were and bring new rows as changes, or make the view again in a new "
+                "directory.",
+            )
         if differing:
             raise PlanError(
                 f"{self.place} holds another view.",
@@ -256,6 +275,7 @@ class Store:
 
     def commit(self, manifest: Manifest) -> None:
         """Make a version the last. Its files are durable before it is."""
+        self.check_held()
         folder = self.place / "manifest"
         folder.mkdir(exist_ok=True)
         crash_point("view-before-manifest")
