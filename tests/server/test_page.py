@@ -14,6 +14,7 @@ from penstock.server.auth import open_token
 from penstock.server.limits import Limits
 from penstock.server.serving import Serving
 from tests.server.conftest import Shop, eventually
+from tests.server.dry import PIPELINE, dry_engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -151,6 +152,39 @@ def test_a_query_from_its_first_letter_to_its_end(served, shop, browser):
     browser.driver.get(f"{address}#token={secret}")
     browser.sees("#link", "live")
     assert browser.driver.current_url == address
+
+
+def test_long_names_fit_a_phone_and_a_server_that_comes_back_is_found_again(tmp_path, browser):
+    name, stream = "q" * 63, "s" * 63
+    text = PIPELINE.replace("streams.orders", f"streams.{stream}").replace("note = ", f"{'c' * 200} = ")
+    limits = Limits()
+
+    def serve(port: int = 0) -> tuple[Serving, Any]:
+        engine = dry_engine(tmp_path, text=text)
+        serving = Serving("127.0.0.1", port, limits)
+        token = open_token(tmp_path)
+        serving.start(make_app(engine, token[0], frozenset({f"127.0.0.1:{serving.port}"}), limits))
+        return serving, (engine, token[1])
+
+    serving, (engine, secret) = serve()
+    try:
+        engine.register(name, f"SELECT order_id AS {'c' * 200} FROM {stream} WHERE {'c' * 200} <> '{'x' * 500}'")
+        phone = {"width": 380, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+        browser.driver.get(f"http://127.0.0.1:{serving.port}/#token={secret}")
+        browser.sees("#groups", stream)
+        browser.sees("#catalogue", stream)
+        browser.one(f'[aria-label="Remove {name}"]').click()
+        wide = "return [...document.querySelectorAll('html, dialog[open]')].map(one => one.scrollWidth)"
+        assert max(browser.driver.execute_script(wide)) <= 380
+        serving.stop()
+        engine.stop()
+        browser.sees("#link", "no answer")
+        serving, (engine, _) = serve(serving.port)
+        browser.sees("#link", "live")
+    finally:
+        serving.stop()
+        engine.stop()
 
 
 def _rows(browser: Browser) -> int:
