@@ -1,5 +1,7 @@
 """Scripts of input and crashes."""
 
+from itertools import dropwhile
+
 import pyarrow as pa
 import pytest
 
@@ -82,6 +84,22 @@ def test_a_step_that_emits_other_rows_when_it_is_run_again_is_at_fault():
     host = Host(lambda: LastFirst(ROWS.schema))
     with pytest.raises(KernelFault, match="no longer emits what it had emitted"):
         play(host, [CRASH_MIDWAY(1, lambda portions: portions[::-1]), [ROWS, MORE]])
+
+
+class FromOneOn(PassThrough):
+    """Emits portions from the one with row 1 on: more of them when that one comes first."""
+
+    def step(self, batch, now):
+        yield from dropwhile(lambda emission: emission.rows["n"][0].as_py() != 1, super().step(batch, now))
+
+
+def test_a_step_that_emits_more_when_it_is_run_again_is_at_fault():
+    """The sink has kept the output of the first run: what is more in the second is lost."""
+    script = [CRASH_MIDWAY(9, lambda portions: portions[::-1]), [MORE, ROWS]]
+    with pytest.raises(KernelFault, match="emits more than it had emitted"):
+        play(Host(lambda: FromOneOn(ROWS.schema)), script)
+    cut_short = [CRASH_MIDWAY(1, lambda portions: portions[::-1]), [MORE, ROWS]]
+    play(Host(lambda: FromOneOn(ROWS.schema)), cut_short)
 
 
 def test_shuffled_is_the_same_rows_otherwise():

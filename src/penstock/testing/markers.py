@@ -84,7 +84,8 @@ def play(host: Host, script: Iterable[Line]) -> dict[str, pa.Table]:
     """Run a script to its end and drain; returns all that counts, by channel.
 
     What a lost step emitted does not count, but a sink may have kept it: `KernelFault` if it is not among what the
-    step emits when it is run again. Several `CRASH_MIDWAY` in a row lose the same step again and again.
+    step emits when it is run again, or if it was all and there is more then. Several `CRASH_MIDWAY` in a row lose the
+    same step again and again.
 
     >>> import pyarrow as pa
     >>> from penstock.kernels.passthrough import PassThrough
@@ -112,27 +113,34 @@ def play(host: Host, script: Iterable[Line]) -> dict[str, pa.Table]:
 
 def _run(host: Host, portions: Sequence[Portion] | None, crashes: Sequence[CrashMidway]) -> None:
     """One step or tick, lost as often as asked for and at last stored."""
-    lost: list[list[Emission]] = []
+    lost: list[tuple[list[Emission], bool]] = []
     for crash in crashes:
-        lost.append(host.abandon(portions, crash.emissions))
+        emitted = host.abandon(portions, crash.emissions)
+        lost.append((emitted, len(emitted) < crash.emissions))
         portions = None if portions is None else crash.replay(portions)
     kept = host.tick() if portions is None else host.step(portions)
-    for emissions in lost:
-        _check_same(host, emissions, kept)
+    for emitted, whole in lost:
+        _check_same(host, emitted, kept, whole=whole)
 
 
-def _check_same(host: Host, lost: Sequence[Emission], kept: Sequence[Emission]) -> None:
+def _check_same(host: Host, lost: Sequence[Emission], kept: Sequence[Emission], *, whole: bool) -> None:
+    """What a lost run emitted is emitted again; where that was the whole of it, nothing else is."""
     for channel in host.kernel.channels:
-        first, again = ([e.rows for e in emissions if e.channel == channel] for emissions in (lost, kept))
-        only = _bag(first) - _bag(again)
-        if only:
-            row, count = next(iter(only.items()))
-            raise KernelFault(
-                f"{name_of(host.kernel)}, run again from the same state, no longer emits what it had emitted.",
-                why=f"On {channel!r} {sum(only.values()):,} rows are gone, among them {count} × {row}: "
-                "a sink that kept the first run's output has rows that should not be there.",
-                do="Decide what is emitted and what waits by the state and the bag of rows alone, not by order or cut.",
-            )
+        first, again = (_bag([e.rows for e in emissions if e.channel == channel]) for emissions in (lost, kept))
+        if gone := first - again:
+            raise _differs(host, channel, gone, "no longer emits what it had emitted", "has what should not be there")
+        if whole and (more := again - first):
+            raise _differs(host, channel, more, "emits more than it had emitted", "never gets these")
+
+
+def _differs(host: Host, channel: str, rows: Counter[Row], what: str, then: str) -> KernelFault:
+    row, count = next(iter(rows.items()))
+    return KernelFault(
+        f"{name_of(host.kernel)}, run again from the same state, {what}.",
+        why=f"On {channel!r} it is {sum(rows.values()):,} rows, among them {count} × {row}: "
+        f"a sink that kept the first run's output {then}.",
+        do="Decide what is emitted and what waits by the state and the bag of rows alone, not by order or cut.",
+    )
 
 
 def _bag(batches: Sequence[pa.RecordBatch]) -> Counter[Row]:
