@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import BadPipeline, UnreadableTable
+from penstock.errors import BadPipeline, UnreadableTable, UnsupportedType
 from penstock.plan.pipeline import read_pipeline
 from penstock.plan.pipeline.columns import infer, name_of, type_of
 from penstock.plan.pipeline.csv_tables import table_path
 from penstock.plan.pipeline.lines import lines_of
 from penstock.plan.pipeline.operators import OPERATORS, Known, plan_of
+from penstock.plan.pipeline.starting import starting
 from penstock.tables import table
 
 GOOD = """
@@ -191,6 +193,31 @@ def test_a_value_in_quotes_may_have_lines_and_quotes(folder: Path) -> None:
     (folder / "products.csv").write_text("product_id,name,price\n" + rows)
     names = pq.read_table(table_path(pipeline.tables["products"], folder / "run"))["name"]
     assert (len(names), names.unique().to_pylist()) == (100_000, ['a "long"\nname\n'])
+
+
+def test_packed_files_and_other_endings_are_files_of_the_format(folder: Path) -> None:
+    """Of a table, those that were passed over were missing from every join with it."""
+    several = folder / "several"
+    several.mkdir()
+    (several / "a.csv").write_text("product_id,name,price\n1,apple,1.5\n")
+    (several / "b.csv.gz").write_bytes(gzip.compress(b"product_id,name,price\n2,pear,2\n"))
+    (several / "C.CSV").write_text("product_id,name,price\n3,plum,2\n")
+    pipeline, _ = read_pipeline(write(folder, GOOD.replace("products.csv", "several")))
+    rows = pq.read_table(table_path(pipeline.tables["products"], folder / "run"))
+    assert sorted(rows["product_id"].to_pylist()) == [1, 2, 3]
+
+
+def test_what_is_no_single_value_is_left_out_of_a_first_pipeline(folder: Path) -> None:
+    events = folder / "events"
+    events.mkdir()
+    line = b'{"id": 1, "user": {"name": "x"}, "tags": ["a"], "product_id": 10}\n'
+    (events / "a.jsonl.gz").write_bytes(gzip.compress(line))
+    with pytest.raises(UnsupportedType, match=r"user is struct.*\n.*columns = "):
+        infer(events, "json", {})
+    text = starting([str(events)], [f"{folder / 'products.csv'}:product_id"], folder)
+    assert "a single value: user, tags" in text
+    pipeline, _ = read_pipeline(write(folder, text))
+    assert pipeline.streams["events"].columns.names == ["id", "product_id"]
 
 
 def test_columns_of_json_and_parquet_are_found(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Archive:
             raise BadOption(
                 f"{place} is not an archive." if place.exists() else f"{place} does not exist.",
                 why="A flow writes a ledger of what it committed into each of its directories.",
-                do='Give the directory that a flow was started with as shed="…".',
+                do='Give the directory that the flow was started with: shed="…", or of two streams **ps.archive("…").',
             )
         said = read_whole(owner)
         if said is None:

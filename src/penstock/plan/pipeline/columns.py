@@ -31,6 +31,9 @@ TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
 }
 _ALIKE = {"bool": "boolean", "integer": "int", "bigint": "long", "text": "string", "varchar": "string", "real": "float"}
+#: Endings of packed files, which Spark and Arrow unpack by them, and other endings of a format.
+_PACKED = (".gz", ".bz2", ".zst")
+_ENDINGS = {".jsonl": ".json", ".ndjson": ".json"}
 #: How much of the files is looked at to find the columns of a text format.
 _FILES, _BYTES = 3, 4 << 20
 _ONE_A_LINE = "Write every record as one line: jq -c . old.json > new.json; of an array, jq -c '.[]'."
@@ -61,11 +64,22 @@ def name_of(kind: pa.DataType) -> str:
     return next(name for name, known in TYPES.items() if known == kind)
 
 
+def ending(file: Path) -> str:
+    """The format's ending of a file's name, packed or not.
+
+    >>> ending(Path("a/ORDERS.CSV.gz")), ending(Path("log.2024.jsonl")), ending(Path("part-0.snappy.parquet"))
+    ('.csv', '.json', '.parquet')
+    """
+    name = file.name.lower()
+    bare = Path(next((name.removesuffix(packed) for packed in _PACKED if name.endswith(packed)), name)).suffix
+    return _ENDINGS.get(bare, bare)
+
+
 def data_files(path: Path, suffix: str) -> list[Path]:
     """The files of a format at a path, which is one of them or a folder, as Spark would read them: oldest first."""
     if path.is_file():
         return [path]
-    found = [f for f in path.rglob("*") if f.is_file() and f.suffix == suffix and not f.name.startswith((".", "_"))]
+    found = [f for f in path.rglob("*") if f.is_file() and ending(f) == suffix and not f.name.startswith((".", "_"))]
     # A text source reads every file of its folder, whatever it is called.
     if not found and suffix != ".parquet":
         found = [f for f in path.glob("*") if f.is_file() and not f.name.startswith((".", "_"))]
@@ -74,6 +88,11 @@ def data_files(path: Path, suffix: str) -> list[Path]:
 
 def infer(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
     """The columns of the files that are there, in the types that Spark has."""
+    return as_spark_has_them(found(path, format_, options), str(path))
+
+
+def found(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
+    """The columns of the files that are there, as they are."""
     files = data_files(path, f".{format_}")
     if not files:
         raise UnreadableTable(
@@ -82,8 +101,7 @@ def infer(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
         )
     try:
         schemas = [_schema(file, format_, options) for file in islice(files, _FILES)]
-        merged = pa.unify_schemas(schemas, promote_options="permissive") if format_ != "parquet" else schemas[0]
-        return as_spark_has_them(merged, str(path))
+        return pa.unify_schemas(schemas, promote_options="permissive") if format_ != "parquet" else schemas[0]
     except (OSError, pa.ArrowException, UnicodeDecodeError) as fault:
         do = "Write them down: columns = { … }, and the options of the format: options = { … }."
         raise UnreadableTable(
@@ -94,26 +112,34 @@ def infer(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
 
 def as_spark_has_them(schema: pa.Schema, where: str) -> pa.Schema:
     """Columns with types that can be named; times are moments, in UTC where nothing else is said."""
-    fields = []
-    # A column without any value could be anything: as text it loses nothing.
-    known = [pa.field(f.name, pa.string()) if pa.types.is_null(f.type) else f for f in schema]
-    for field in plain(pa.schema(known), where):
-        kind = field.type
-        if pa.types.is_timestamp(kind):
-            kind = TYPES["timestamp"]
-        if kind not in TYPES.values() and not pa.types.is_decimal(kind):
+    for field in schema:
+        if not fits(field):
             raise UnsupportedType(
                 f"{where}: {field.name} is {field.type}, which a stream cannot have.",
                 do="Name the columns that are wanted, without it: columns = { … }.",
             )
-        fields.append(pa.field(field.name, kind))
-    return pa.schema(fields)
+    return plain(pa.schema([_named(field) for field in schema]), where)
+
+
+def fits(field: pa.Field) -> bool:
+    """Whether a column has a type that can be named: a single value, and no object or list."""
+    try:
+        kind = plain(pa.schema([_named(field)]), "").field(0).type
+    except UnsupportedType:
+        return False
+    return kind in TYPES.values() or pa.types.is_decimal(kind)
+
+
+def _named(field: pa.Field) -> pa.Field:
+    if pa.types.is_null(field.type):  # without any value it could be anything: as text it loses nothing
+        return pa.field(field.name, pa.string())
+    return pa.field(field.name, TYPES["timestamp"]) if pa.types.is_timestamp(field.type) else field
 
 
 def _schema(file: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
     if format_ == "parquet":
         return pq.read_schema(file)
-    with file.open("rb") as opened:
+    with pa.input_stream(file, compression="detect") as opened:
         head = opened.read(_BYTES)
     if format_ == "json":
         records = json.read_json(pa.BufferReader(_whole_records(head)))

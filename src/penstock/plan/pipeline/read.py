@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import BadOption, BadPipeline, UnknownColumn, UnreadableTable
-from penstock.plan.pipeline.columns import as_spark_has_them, infer, written
+from penstock.plan.pipeline.columns import as_spark_has_them, ending, infer, written
 from penstock.plan.pipeline.lines import Faults, parse
 from penstock.plan.pipeline.lines import Path as Place
 from penstock.plan.pipeline.spec import (
@@ -372,9 +372,9 @@ def _guess(path: Any, base: Path) -> str | None:
     if not isinstance(path, str):
         return None
     place = base / Path(path).expanduser()
-    names = [place.name] if place.is_file() else [f.name for f in place.glob("*")] if place.is_dir() else []
-    found = {name.rpartition(".")[2] for name in names if not name.startswith((".", "_"))}
-    known = [format_ for format_ in FILES if format_ in found or (format_ == "json" and "jsonl" in found)]
+    files = [place] if place.is_file() else [*place.glob("*")] if place.is_dir() else []
+    found = {ending(file) for file in files if not file.name.startswith((".", "_"))}
+    known = [format_ for format_ in FILES if f".{format_}" in found]
     return known[0] if len(known) == 1 else None
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot.tokens import Tokenizer
 
 from penstock.errors import BadOption, UnknownColumn
-from penstock.plan.pipeline.columns import data_files, infer, name_of
+from penstock.plan.pipeline.columns import as_spark_has_them, data_files, ending, fits, found, name_of
 from penstock.plan.pipeline.spec import FILES
 from penstock.tables.find import local
 
@@ -29,6 +29,8 @@ class _Found:
     key: tuple[str, ...] = ()
     #: What separates the values of CSV, where that is no comma.
     separator: str | None = None
+    #: Columns that are no single value.
+    left_out: tuple[str, ...] = ()
 
     @property
     def time(self) -> str | None:
@@ -43,9 +45,9 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
     """The text of a pipeline over streams (`path` or `name=path`) and tables (the same, with `:key` behind)."""
     if not streams:
         raise BadOption("There is no stream.", do="Give at least one: penstock init --stream orders/")
-    found = [_found(said, base) for said in streams]
+    read = [_found(said, base) for said in streams]
     joined = [_found(said, base, keyed=True) for said in tables]
-    names = [one.name.lower() for one in (*found, *joined)]
+    names = [one.name.lower() for one in (*read, *joined)]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise BadOption(f"Two are called {twice!r}.", do=f"Give one another name: --stream other={twice}/")
     parts = [
@@ -54,7 +56,7 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
         'trigger = "available_now"',
         "",
     ]
-    for one in found:
+    for one in read:
         columns = ", ".join(f'{_key(field.name)} = "{name_of(field.type)}"' for field in one.columns)
         parts += [
             f"[streams.{one.name}]",
@@ -62,12 +64,17 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
             f'format = "{one.format}"',
             f"columns = {{ {columns} }}",
         ]
+        parts += (
+            [f"# Not read, because a column is a single value: {', '.join(map(_key, one.left_out))}"]
+            if one.left_out
+            else []
+        )
         parts += [f"time = {_text(one.time)}"] if one.time else []
         parts += [*one.options, ""]
     for one in joined:
         key = ", ".join(map(_text, one.key))
         parts += [f"[tables.{one.name}]", f"path = {_text(one.path)}", f"key = [{key}]", *one.options, ""]
-    return "\n".join([*parts, *_query(found, joined)]) + "\n"
+    return "\n".join([*parts, *_query(read, joined)]) + "\n"
 
 
 def _query(streams: list[_Found], tables: list[_Found]) -> list[str]:
@@ -101,26 +108,27 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
     if format_ is None:
         raise BadOption(f"{where} has no files of {', '.join(FILES)}.", do="Give a file, or a folder of such files.")
     separator = _separator(where) if format_ == "csv" else None
-    columns = infer(where, format_, {"sep": separator} if separator else {})
+    there = found(where, format_, {"sep": separator} if separator else {})
+    columns = as_spark_has_them(pa.schema([field for field in there if fits(field)]), str(where))
     for column in key:
         if column not in columns.names:
             raise UnknownColumn.among(column, columns.names, str(where))
+    left_out = tuple(field.name for field in there if not fits(field))
     called = name if equals else re.sub(r"\W+", "_", where.stem).strip("_").lower()
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", called):
         raise BadOption(f"{called!r} is no name.", do="Give one: --stream orders=2024-orders/")
     shown = os.path.relpath(where, base.absolute()).replace("\\", "/")
-    return _Found(called, shown, format_, columns, key, separator)
+    return _Found(called, shown, format_, columns, key, separator, left_out)
 
 
 def _has(path: Path, format_: str) -> bool:
-    suffixes = (".json", ".jsonl") if format_ == "json" else (f".{format_}",)
-    return any(name.suffix in suffixes for name in ([path] if path.is_file() else path.rglob("*")))
+    return any(ending(file) == f".{format_}" for file in ([path] if path.is_file() else path.rglob("*")))
 
 
 def _separator(path: Path) -> str | None:
     """What separates names that would be one name with commas between them."""
-    with data_files(path, ".csv")[0].open(encoding="utf-8", errors="replace") as lines:
-        names = lines.readline()
+    with pa.input_stream(data_files(path, ".csv")[0], compression="detect") as file:
+        names = file.read(1 << 16).decode("utf-8", errors="replace").partition("\n")[0]
     return next((mark for mark in (";", "\t", "|") if mark in names and "," not in names), None)
 
 
