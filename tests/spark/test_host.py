@@ -26,7 +26,7 @@ from penstock.plan.join_table import JoinTablePlan
 from penstock.spark import host as hosting
 from penstock.spark.chunks import ChunkCache
 from penstock.spark.host import FAMILIES, METRICS, NUMBERS, reports_of
-from penstock.spark.outbox import Attempt, Outbox, Parcel, unwrap
+from penstock.spark.outbox import Attempt, Outbox, Parcel, discard, unwrap
 from penstock.spark.processor import Processor
 from penstock.spark.wire import ASIDE, EVENT_TIME, clock_of
 from penstock.testing import assert_same_rows
@@ -306,6 +306,22 @@ def test_records_that_no_source_could_read_wait_on_disk_until_they_can_be_sent(s
     assert sum(rows.num_rows for rows in unwrap(Parcel(*parcel), SET_ASIDE_SCHEMA)) == 18
     names = [metric.name for metric in reports_of(spark.plan)]
     assert found[found.channel == METRICS].iloc[-1][NUMBERS][names.index("rows_malformed")] == 18
+
+
+def test_rows_travel_in_files_while_few_of_them_wait_and_in_messages_then(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.spark.outbox._AHEAD", 2)
+    monkeypatch.setattr("penstock.spark.outbox._FILE_BYTES", 1_500)
+    outbox = Outbox(tmp_path, Attempt())
+    sent = [parcel for first in range(0, 400, 50) for parcel in outbox.add("results", rows_of(first))]
+    sent += outbox.close()
+    # Two batches of 800 bytes fill a file.
+    assert [parcel.file is None for parcel in sent] == [False] * 2 + [True] * 4
+    discard(sent[0])
+    discard(sent[-1])
+    assert len(list(tmp_path.iterdir())) == 1
+    ids = [rows["id"].to_pylist() for parcel in sent[1:] for rows in unwrap(parcel, STREAM)]
+    assert list(itertools.chain(*ids)) == list(range(100, 400))
+    assert not list(tmp_path.iterdir())
 
 
 class Witness(Kernel):
