@@ -20,6 +20,7 @@ from numba import njit
 from penstock.errors import BadOption, PenstockError, PlanError, PredicateFailed, UnknownColumn, UnsupportedType
 from penstock.kernels.mesh.condition import FAILED, Condition, Organised, Waiting, type_fault
 from penstock.kernels.mesh.index import I32, I64
+from penstock.kernels.row_text import plain_rows
 from penstock.tables.base import Page, PageReader, Table
 from penstock.tables.keys import column_kind
 from penstock.tables.numbers import ORDERED, numbers
@@ -260,7 +261,7 @@ class _Tried(Organised):
             return self._decided(keys, page_rows, window_rows)
         except Exception as error:
             if self._condition.on_error == "stop":
-                row = self._waiting.take(window_rows[:1], self._condition.on).to_pylist()[0]
+                row = plain_rows(self._waiting.take(window_rows[:1], self._condition.on))[0]
                 raise PredicateFailed(
                     f"The predicate of this join raised {type(error).__name__}: {error}",
                     why=f"It was asked about {len(window_rows)} pairs, the first with {row}.",

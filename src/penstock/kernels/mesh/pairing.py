@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from penstock.kernels.mesh.condition import MET, Condition
 from penstock.kernels.mesh.index import I64
 from penstock.kernels.mesh.results import How, carried, results_schema
 from penstock.kernels.mesh.window import Window
+from penstock.kernels.row_text import row_texts
 from penstock.tables.base import Page, PageReader, Table
 
 if TYPE_CHECKING:
@@ -122,8 +122,7 @@ class Pairing:
 
 def set_aside(row: pa.RecordBatch, reason: str) -> Emission:
     """One row that cannot be joined, and why."""
-    raw = json.dumps(row.to_pylist()[0], default=str)
-    columns = [pa.array([text], pa.string()) for text in (reason, "", raw)]
+    columns = [pa.array([text], pa.string()) for text in (reason, "", *row_texts(row))]
     return Emission(SET_ASIDE, pa.RecordBatch.from_arrays(columns, schema=SET_ASIDE_SCHEMA))
 
 

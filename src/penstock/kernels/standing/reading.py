@@ -6,7 +6,6 @@ compared exactly are set aside, with the reason.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kernels.contract import SET_ASIDE_SCHEMA
+from penstock.kernels.row_text import row_texts
 from penstock.kernels.standing.held import Arrivals
 from penstock.kernels.standing.numbers import to_numbers
 from penstock.kernels.standing.query_set import Change, QuerySet
@@ -94,7 +94,7 @@ class RowReader:
 
 def as_set_aside(rows: pa.RecordBatch, reasons: list[str], source: str) -> pa.RecordBatch:
     """Rows on the channel for what cannot be used."""
-    raw = [json.dumps(row, default=str, ensure_ascii=False) for row in rows.to_pylist()]
+    raw = row_texts(rows)
     return pa.RecordBatch.from_arrays(
         [pa.array(reasons, pa.string()), pa.array([source] * len(raw), pa.string()), pa.array(raw, pa.string())],
         schema=SET_ASIDE_SCHEMA,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Iterator
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA, Emission
 from penstock.kernels.measure import fixed_width, runs
+from penstock.kernels.row_text import row_texts
 from penstock.kernels.window.arrivals import cost_of, costs_of
 from penstock.kernels.window.shape import LATE, Shape
 from penstock.tables.keys import hash_keys, joinable
@@ -106,7 +106,7 @@ def aside(rows: pa.RecordBatch, good: Mask, reason: str, counts: dict[str, float
     """Rows that cannot be used, with the reason."""
     bad = np.flatnonzero(~good)
     for begin in range(0, len(bad), 16):
-        raw = [json.dumps(row, default=str) for row in rows.take(pa.array(bad[begin : begin + 16])).to_pylist()]
+        raw = row_texts(rows.take(pa.array(bad[begin : begin + 16])))
         columns = [pa.array([reason] * len(raw)), pa.array([""] * len(raw)), pa.array(raw, pa.string())]
         counts["rows_set_aside"] += len(raw)
         yield Emission(SET_ASIDE, pa.RecordBatch.from_arrays(columns, schema=SET_ASIDE_SCHEMA))
