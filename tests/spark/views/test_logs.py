@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from penstock.errors import UnsupportedType
 from penstock.plan.view import Changing
 from penstock.spark.views.logs import Log
 
@@ -71,3 +74,31 @@ def test_what_was_taken_of_a_stream_goes_but_for_the_last(tmp_path: Path) -> Non
     assert ours.names() == ["1", "2"]
     ours.forget(("0", "1", "2"))
     assert ours.names() == ["2"], "a micro-batch that is repeated must find it"
+
+
+@pytest.mark.parametrize(
+    ("have", "want"),
+    [
+        (pa.array(["1"]).dictionary_encode(), pa.int64()),
+        (pa.array([5], pa.uint64()), pa.string()),
+        (pa.array([5], pa.duration("us")), pa.int64()),
+        (pa.array([0.125]), pa.decimal128(9, 2)),
+        (pa.array([1e300]), pa.float32()),
+    ],
+    ids=str,
+)
+def test_values_are_never_turned_into_others(tmp_path: Path, have: pa.Array, want: pa.DataType) -> None:
+    changes = Log("t", tmp_path, Changing(tmp_path, operation="op"), pa.schema([("x", want)]))
+    pq.write_table(pa.table({"x": have, "op": ["insert"]}), tmp_path / "a.parquet")
+    with pytest.raises(UnsupportedType, match=r"a.parquet does not fit t: x is "):
+        changes.read(changes.waiting(()))
+
+
+def test_other_forms_of_the_same_value_are_read(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int64()), ("d", pa.decimal128(9, 2)), ("s", pa.string()), ("none", pa.int32())])
+    changes = Log("t", tmp_path, Changing(tmp_path, operation="op"), schema)
+    texts = pa.array(["a"]).dictionary_encode()
+    given = {"n": pa.array([5], pa.uint64()), "d": [19.99], "s": texts, "none": pa.nulls(1), "op": texts}
+    pq.write_table(pa.table(given), tmp_path / "a.parquet")
+    [row] = changes.read(changes.waiting(())).to_pylist()
+    assert row == {"n": 5, "d": Decimal("19.99"), "s": "a", "none": None, "op": "a"}

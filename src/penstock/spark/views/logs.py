@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import SourceLost, UnknownColumn, UnsupportedType
@@ -154,7 +155,11 @@ class Log:
                 )
         try:
             # A safe cast: a value that does not fit is an error, never a NULL.
-            return pa.table(columns, names=wanted).cast(self._empty().schema)
+            fitted = pa.table(columns, names=wanted).cast(self._empty().schema)
+            for column, field in zip(columns, self._schema, strict=False):
+                if not _fits(column, field.type):
+                    raise pa.ArrowInvalid(f"{field.name} is {column.type} in it, and more than {field.type} can hold")
+            return fitted
         except pa.ArrowException as fault:
             raise UnsupportedType(
                 f"{self.place / entry.name} does not fit {self.table}: {str(fault).splitlines()[0]}",
@@ -176,11 +181,33 @@ def _same_kind(have: pa.DataType, want: pa.DataType) -> bool:
     >>> _same_kind(pa.int32(), pa.int64()), _same_kind(pa.int64(), pa.timestamp("us"))
     (True, False)
     """
-    kind = kind_of(have)
-    if kind is None:  # nothing but NULLs, or another form, as of a dictionary
+    if pa.types.is_null(have):
         return True
+    have = have.value_type if pa.types.is_dictionary(have) else have
+    # Forms that a table of Spark's cannot have, and a file of changes may.
+    others = {pa.uint64(): pa.int64(), pa.float16(): pa.float32(), pa.date64(): pa.date32()}
+    kind = kind_of(others.get(have, have))
     moments = [pa.types.is_timestamp(type_) and type_.tz is not None for type_ in (have, want)]
-    return common([kind, kind_of(want) or kind]) is not None and moments[0] == moments[1]
+    return kind is not None and common([kind, kind_of(want) or kind]) is not None and moments[0] == moments[1]
+
+
+def _fits(column: pa.ChunkedArray, type_: pa.DataType) -> bool:
+    """Whether floating numbers stay what they are, where Arrow would round or lose them without a word.
+
+    >>> some = pa.chunked_array([[19.99, None, 0.125]])
+    >>> _fits(some, pa.decimal128(9, 2)), _fits(some, pa.decimal128(9, 3)), _fits(some, pa.float32())
+    (False, True, True)
+    """
+    if not pa.types.is_float64(column.type):
+        return True
+    cast = column.cast(type_)
+    if pa.types.is_decimal(type_):
+        # The same number to as many digits as a floating one is good for.
+        lost = pc.abs(pc.subtract(cast.cast(pa.float64()), column))
+        return not pc.any(pc.greater(lost, pc.multiply(pc.abs(column), 1e-14))).as_py()
+    # Fewer digits are what the table has of its own rows too; infinity is not.
+    infinite = pc.and_(pc.is_finite(column), pc.is_inf(cast)) if pa.types.is_float32(type_) else None
+    return infinite is None or not pc.any(infinite).as_py()
 
 
 def in_chunks(entries: Sequence[Waiting], most: int = CHUNK) -> list[list[Waiting]]:
