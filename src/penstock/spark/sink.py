@@ -104,19 +104,22 @@ class StagedFile:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._writer = pq.ParquetWriter(self._path, schema)
         self._held: list[pa.RecordBatch] = []
+        self._held_rows = self._held_bytes = 0
         self._rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Write rows, a row group at a time."""
         self._held.append(rows)
         self._rows += rows.num_rows
-        if sum(r.num_rows for r in self._held) >= _GROUP_ROWS or sum(r.nbytes for r in self._held) >= _GROUP_BYTES:
+        self._held_rows += rows.num_rows
+        self._held_bytes += rows.nbytes
+        if self._held_rows >= _GROUP_ROWS or self._held_bytes >= _GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         if self._held:
             self._writer.write_table(pa.Table.from_batches(self._held))
-            self._held = []
+            self._held, self._held_rows, self._held_bytes = [], 0, 0
 
     def close(self, channel: str) -> pa.RecordBatch:
         """Make it durable, and say what the driver has to know of it."""
