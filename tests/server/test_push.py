@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from penstock.server.committed import Committed
 from penstock.server.limits import Limits
 from tests.server.conftest import eventually
 from tests.server.dry import Served, commit, events, orders, served
@@ -105,6 +106,27 @@ def follow(tmp_path: Path, clients: int, stalled: int, batches: int) -> None:
 
 def test_a_few_stalled_clients_are_cut_off_and_resume(tmp_path: Path) -> None:
     follow(tmp_path, clients=24, stalled=4, batches=8)
+
+
+def test_who_waits_for_a_rare_row_looks_through_every_batch_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(
+        Committed, "read", lambda self, batch, _read=Committed.read: read.append(batch) or _read(self, batch)
+    )
+    with served(tmp_path) as server, server.client() as client:
+        client.post("/queries", json={"name": "rare", "sql": "SELECT order_id FROM orders WHERE order_id = 7000"})
+        eventually(lambda: server.engine.status("rare")["state"] == "running", 10)
+        with client.stream("GET", "/queries/rare/events") as stream:
+            for n in range(30):
+                commit(server.engine, "rare", orders(n * 10, 10))
+                eventually(lambda n=n: n in read, 10)
+                time.sleep(0.12)
+            commit(server.engine, "rare", orders(7000, 10))
+            kind, id_, said = next(events(stream.iter_lines()))
+    assert (kind, id_, said) == ("rows", "31-0", {"rows": [{"order_id": 7000}]})
+    assert len(read) <= 2 * 31 + 5, "the keeper counts each batch, the client reads it"
 
 
 @pytest.mark.slow

@@ -26,6 +26,8 @@ from penstock.server.serving import ABORT
 #: Seconds between two signs of life on a stream without news.
 HEARTBEAT = 15.0
 _LOOK = 0.05
+#: What an event takes in the cache beside its data, about.
+_ENTRY = 500
 #: Connections that are left for calls when all others follow.
 _SPARE = 50
 
@@ -115,16 +117,17 @@ class Hub:
         if self.engine.owner(name) != owner:
             raise UnknownQuery(f"Query {name!r} was removed; there is another of its name now.")
         page = self.engine.results(name, after=after, limit=self._limits.event_rows)
-        if not page.rows.num_rows and not page.more:
-            return None
+        if not page.rows.num_rows:
+            # Nothing to send; but batches that were looked through are not looked through again.
+            return None if page.next == after else Event(b"", page.next)
         return Event(encode("rows", {"rows": as_json(page.rows)}, str(page.next)), page.next)
 
     def _keep(self, key: tuple[str, Offset | None], event: Event) -> None:
         self._cache[key] = event
-        self._cached += len(event.data)
+        self._cached += len(event.data) + _ENTRY
         while self._cached > self._limits.cached:
             _, old = self._cache.popitem(last=False)
-            self._cached -= len(old.data)
+            self._cached -= len(old.data) + _ENTRY
 
     def enter(self) -> None:
         """One more follows, if there is room."""
