@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from penstock.broker.answers import Answers
 from penstock.broker.cells import CellMap, adapt
 from penstock.broker.delivery import ByCell, Unicast
 from penstock.broker.gateway import Change, Gateway, Subscriber
-from penstock.broker.messages import SEQ, Frame, Kind
+from penstock.broker.messages import FLAGS, HAS_VALUE, SEQ, WIDTH, Frame, Kind
 from penstock.errors import BadOption
 from penstock.kernels.subscriptions.engine import AGGREGATES
 from tests.broker.world import World
@@ -147,3 +148,36 @@ def test_sums_of_floats_come_back_to_what_they_were():
     both.add(float("inf"), 1)
     both.add(float("-inf"), 1)
     assert np.isnan(Answers(Kind("sum", pa.float64(), pa.float64())).value_of(both.sum()))
+
+
+def test_an_empty_range_is_an_answer_to_come_with():
+    """Zero is the code of NULL's place: the first answer of someone who comes with none must be told."""
+    world = World("min")
+    answers = Answers(world.kind)
+    answers.add(1)
+    answers.set(0, None)
+    row = np.zeros((1, WIDTH), np.int64)
+    assert list(answers.changes(row, np.array([[0, 0]]))) == [], "still empty"
+    row[0, FLAGS] = HAS_VALUE
+    assert list(answers.changes(row, np.array([[0, 0]]))) == [(0, 0, 0)]
+    with pytest.raises(BadOption, match="which values"):
+        Answers(Kind("sum", pa.int64(), pa.float64()), [None]).set(0, (1, float("inf")))
+
+
+def test_those_who_know_different_messages_are_each_told_the_others():
+    world = World("count")
+    rows = world.kind.rows(world.batch(40))
+    gateway, everything = Gateway(world.kind), (-1, 21)
+    states = [len(world.states[seq]) for seq in rows[:, SEQ].tolist()]
+    ahead, behind = (gateway.subscriber(*everything, after=at) for at in (9, -1))
+    room = gateway.room(("_", 0))
+    informed = gateway.answers(1)
+    informed.set(0, states[9])
+    room.add([ahead], informed, 9)
+    room.add([behind], gateway.answers(1))
+    for first in range(0, len(rows), 5):
+        gateway.take(("_", 0), Frame(first - 1, rows[first : first + 5]))
+    told = [[change.value for change in one.take()] for one in (ahead, behind)]
+    want = world.answers(*everything)
+    assert told == [world.answers(*everything, after=9), want]
+    assert len(told[0]) < len(want)

@@ -6,11 +6,12 @@ import asyncio
 import shutil
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
 from penstock.broker.gateway import Subscriber
 from penstock.broker.messages import Frame, Kind
-from penstock.broker.publisher import Publisher
+from penstock.broker.publisher import Publisher, _continues
 from penstock.broker.receiver import NatsGateway
 from penstock.broker.server import NatsServer
 from penstock.broker.subjects import stream_of
@@ -148,9 +149,7 @@ def test_a_gateway_that_was_killed_catches_up(server: NatsServer, two: bool):
         # Its subscribers come back to another one, each with what it knows last.
         again = await NatsGateway(server.url, name, "g").open()
         back = [
-            await again.subscribe(
-                *ends, after=one.after, **({"value": known[-1]} if known and known[-1] is not None and n % 2 else {})
-            )
+            await again.subscribe(*ends, after=one.after, **({"value": known[-1] if known else None} if n % 2 else {}))
             for n, (ends, one, known) in enumerate(zip(ranges, subscribers, told, strict=True))
         ]
         await publisher.publish(2, world.batch(50))
@@ -294,5 +293,79 @@ def test_a_broker_that_lost_its_store_is_noticed(tmp_path, again: bool):
         await publisher.close()
         await gateway.close()
         broker.stop()
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_begins_in_the_middle_of_any_slot_has_lost_something():
+    def messages(*slots: tuple[int, int]) -> pa.Table:
+        return pa.table({"slot": [slot for slot, _ in slots], "seq": [seq for _, seq in slots]})
+
+    assert not _continues(0, messages((0, 0), (1, 0), (1, 1)), ["market"])
+    assert _continues(3, messages((0, 0), (1, 7)), ["market"]), "the second slot had others before"
+    assert _continues(3, messages((0, 0)), ["market"]), "a slot that says nothing now may have"
+    assert not _continues(3, messages((0, 0)), []), "there is but one slot"
+
+
+def test_partitions_are_asked_for_by_their_values(server: NatsServer):
+    async def run() -> None:
+        world = World(seed=4)
+        publisher = Publisher(server.url, "parts", world.kind)
+        await publisher.open()
+        gateway = await NatsGateway(server.url, "parts", "g").open()
+        here = await gateway.subscribe(0, 20, partition=("New York", "a.b"))
+        other = await gateway.subscribe(0, 20, partition="New York")
+        messages = world.batch(40)
+        for name, value in (("city", "New York"), ("desk", "a.b")):
+            messages = messages.append_column(name, pa.array([value] * messages.num_rows))
+        await publisher.publish(0, messages, ["city", "desk"])
+        want = [world.answers(0, 20), []]
+        assert await heard([here, other], want) == want
+        await gateway.close()
+        await publisher.close()
+
+    asyncio.run(run())
+
+
+def test_someone_who_knows_more_than_was_published_keeps_nothing_from_others(server: NatsServer):
+    async def run() -> None:
+        world = World("count", seed=8)
+        publisher = Publisher(server.url, "ahead", world.kind)
+        await publisher.open()
+        gateway = await NatsGateway(server.url, "ahead", "g").open()
+        first, second = world.batch(20), world.batch(20)
+        await publisher.publish(0, first)
+        last = max(world.states)
+        ahead = await gateway.subscribe(0, 20, after=last, value=world.answers(0, 20)[-1])
+        newcomer = await gateway.subscribe(0, 20)
+        await publisher.publish(1, second)
+        await publisher.publish(2, world.batch(20))
+        want = [world.answers(0, 20, after=last), world.answers(0, 20)]
+        assert await heard([ahead, newcomer], want) == want
+        await gateway.close()
+        await publisher.close()
+
+    asyncio.run(run())
+
+
+def test_what_was_missed_and_is_nowhere_is_to_be_read_again(server: NatsServer):
+    """The frame itself may be heard before the stream has it, when what came before has been let go."""
+
+    async def run() -> None:
+        world = World(seed=9)
+        publisher = Publisher(server.url, "nowhere", world.kind)
+        await publisher.open()
+        gateway = await NatsGateway(server.url, "nowhere", "g").open()
+        someone = await gateway.subscribe(0, 20)
+
+        async def nothing(place: object, position: int) -> None:
+            return None
+
+        gateway._next = nothing  # type: ignore[method-assign, assignment]
+        rows = world.kind.rows(world.batch(40))
+        await gateway._take(("_", 0), Frame(5, rows[6:]))
+        assert [change.reread for change in someone.take()] == [True]
+        await gateway.close()
+        await publisher.close()
 
     asyncio.run(run())

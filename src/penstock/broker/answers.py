@@ -141,12 +141,19 @@ class Answers:
         if self.kind.keys is not None:
             raise BadOption("A join has no answer to know.", do="Leave value out: what comes after `after` is told.")
         if self.kind.agg in EXTREMES:
-            self._known[number] = int(encode(pa.array([value], self.kind.y))[0][0])
+            # None is the answer of an empty range, and has no code.
+            self._known[number] = None if value is None else int(encode(pa.array([value], self.kind.y))[0][0])
         elif self.kind.agg == "distinct":
             self._known[number] = Counter(encode(pa.array(sorted(value), self.kind.y))[0].tolist())
         else:
-            count, total = (value, 0) if self.kind.agg == "count" else value
-            self._known[number] = Total(count, Fraction(total) if isinstance(total, float) else total)
+            count, total = (value or 0, 0) if self.kind.agg == "count" else value or (0, 0)
+            if isinstance(total, float) and not math.isfinite(total):
+                raise BadOption(
+                    f"A sum of {total} does not say which values it is of.",
+                    why="When an infinite value goes, the sum of the others is told.",
+                    do="Leave value and after out, to be told from the messages that the broker has.",
+                )
+            self._known[number] = Total(count, Fraction(total) if isinstance(total, float) else total or 0)
 
     def changes(self, rows: I64, pairs: I64) -> Iterator[tuple[int, int, Any]]:
         """Apply messages to those they concern, given as (message, subscription); the changes among them as (number of

@@ -87,24 +87,30 @@ class Room:
     """The subscribers of one cell, side by side."""
 
     answers: Answers
-    #: The last message they know of.
+    #: The last message that all of them know of.
     last: int = -1
     #: x1, x2, and the range of the second column, each of all subscribers.
     ends: I64 = field(default_factory=lambda: np.empty((4, 0), np.int64))
+    #: The last message that each of them knew of when it came, or when someone came who knew less.
+    known: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     subscribers: list[Subscriber] = field(default_factory=list)
 
-    def add(self, new: Sequence[Subscriber], answers: Answers) -> None:
-        """Let subscribers in who know as much as those inside."""
+    def add(self, new: Sequence[Subscriber], answers: Answers, known: int = -1) -> None:
+        """Let subscribers in who know of messages up to `known`."""
         ends = np.array([(one.x1, one.x2, one.low, one.high) for one in new], np.int64).reshape(-1, 4)
         # Each kind of end side by side, for compiled code to walk.
         self.ends = np.concatenate([self.ends, ends.T.copy()], axis=1)
+        inside = np.maximum(self.known, self.last)
+        self.known = np.concatenate([inside, np.full(len(new), known)])
+        if len(new):
+            self.last = min(self.last, known) if len(inside) else known
         self.subscribers += new
         self.answers.extend(answers)
 
     def remove(self, subscriber: Subscriber) -> None:
         """Let one go."""
         kept = [at for at, one in enumerate(self.subscribers) if one is not subscriber]
-        self.ends = self.ends.take(kept, axis=1)
+        self.ends, self.known = self.ends.take(kept, axis=1), self.known.take(kept)
         self.subscribers = [self.subscribers[at] for at in kept]
         self.answers = self.answers.take(kept)
 
@@ -114,7 +120,8 @@ class Room:
         if not len(rows):
             return 0
         x1, x2, low, high = self.ends
-        return self.apply(rows, within(rows, pairs_of(rows, x1, x2), low, high))
+        pairs = within(rows, pairs_of(rows, x1, x2), low, high)
+        return self.apply(rows, pairs[rows[pairs[:, 0], SEQ] > self.known[pairs[:, 1]]])
 
     def apply(self, rows: I64, pairs: I64) -> int:
         """Apply messages to the subscribers they concern, given as (message, subscriber)."""
@@ -235,7 +242,7 @@ class Gateway:
                 members = np.flatnonzero(homes == cell).tolist()
                 heir = self.room((place[0], cell))
                 heir.add([room.subscribers[at] for at in members], room.answers.take(members))
-                heir.last = room.last
+                heir.last, heir.known = room.last, room.known.take(members)
                 heirs.append((place[0], cell))
             moved.append((place, heirs))
         return moved

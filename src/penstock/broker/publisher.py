@@ -184,7 +184,7 @@ class Publisher:
     async def _publish(self, batch: int, messages: pa.Table, partition_by: Sequence[str]) -> None:
         acks: list[asyncio.Future[PubAck]] = []
         messages = messages.sort_by([("slot", "ascending"), ("seq", "ascending")])
-        if self._fresh and min(messages.column("seq").to_pylist()) > 0:
+        if self._fresh and _continues(batch, messages, partition_by):
             # A stream that begins in the middle: what came before was on another, which is gone.
             await self._bucket.put("lost", b"yes")
             self._lost = True
@@ -290,6 +290,12 @@ class Publisher:
         share = max(1, int(self.crowd * len(sample) / total))
         if adapt(self.cells, sample[:, 0].copy(), sample[:, 1].copy(), share, whose):
             await self._bucket.put("cells", self.cells.to_json().encode())
+
+
+def _continues(batch: int, messages: pa.Table, partition_by: Sequence[str]) -> bool:
+    """Whether there were messages before these. Each slot numbers its own, and not all of them are in every batch."""
+    firsts = messages.group_by("slot").aggregate([("seq", "min")]).column("seq_min").to_pylist()
+    return max(firsts) > 0 or (batch > 0 and len(partition_by) > 0)
 
 
 def _by_partition(messages: pa.Table, partition_by: Sequence[str], kind: Kind) -> list[tuple[str, I64]]:

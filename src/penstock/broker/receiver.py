@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from penstock.broker.cells import CellMap
 from penstock.broker.gateway import Change, Gateway, Place, Room, Subscriber
 from penstock.broker.messages import SEQ, Frame, Kind
-from penstock.broker.subjects import WHOLE, bucket_of, check_name, crowd_subject, stream_of, subject
+from penstock.broker.subjects import bucket_of, check_name, crowd_subject, stream_of, subject, token
 from penstock.errors import BadFrame, BrokerUnreachable
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class NatsGateway:
         self._told = (0, 0.0)
         self._watch: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
+        #: Cells with someone who may have to be told what others there have heard.
+        self._behind: set[Place] = set()
         #: Messages on our subjects that were no frames.
         self.refused = 0
 
@@ -135,11 +137,12 @@ class NatsGateway:
             await self._catch_up(place)
 
     async def subscribe(
-        self, *ends: Any, partition: str = WHOLE, after: int = -1, value: Any = UNKNOWN, limit: int = 1_000
+        self, *ends: Any, partition: Any = (), after: int = -1, value: Any = UNKNOWN, limit: int = 1_000
     ) -> Subscriber:
         """Let someone in who asks for a range (x1, x2), or for one of each of two columns (x1, x2, low, high).
 
-        `after` is the last message it knows of, `value` its answer then (see `Answers.set`).
+        `partition` is the value of `partition_by`, a tuple of them where that names several columns. `after` is the
+        last message it knows of, `value` its answer then (see `Answers.set`).
 
         Without a value all messages of its cell are read, and the changes after `after` are told.
         """
@@ -149,13 +152,14 @@ class NatsGateway:
         self,
         ranges: Sequence[tuple[Any, ...]],
         *,
-        partition: str = WHOLE,
+        partition: Any = (),
         after: int = -1,
         value: Any = UNKNOWN,
         limit: int = 1_000,
     ) -> list[Subscriber]:
         """Let many in who know equally much."""
-        new = [self.desk.subscriber(*ends, partition=partition, after=after, limit=limit) for ends in ranges]
+        there = token(partition if isinstance(partition, tuple | list) else [partition])
+        new = [self.desk.subscriber(*ends, partition=there, after=after, limit=limit) for ends in ranges]
         async with self._division:
             by_place: dict[Place, list[Subscriber]] = {}
             for one in new:
@@ -179,15 +183,13 @@ class NatsGateway:
         if value is not UNKNOWN:
             for at in range(len(group)):
                 known.set(at, value)
-        entry.add(group, known)
+        entry.add(group, known, entry.last)
         await self._read(place, entry)
         room = self.desk.room(place)
-        if room.subscribers and room.last < entry.last:
-            # The room lags behind what was just read: it catches up by the same frames.
-            await self._read(place, room)
-        if not room.subscribers:
-            room.last = entry.last
-        room.add(entry.subscribers, entry.answers)
+        if room.subscribers and entry.last < room.last:
+            # Those inside heard what the stream did not have yet; or one of them knows more than was ever published.
+            self._behind.add(place)
+        room.add(entry.subscribers, entry.answers, entry.last)
 
     async def _listen(self, place: Place) -> None:
         if place in self._heard or self._client is None:
@@ -212,6 +214,8 @@ class NatsGateway:
     async def _take(self, place: Place, frame: Frame) -> None:
         if self.desk.missing(place, frame):
             await self._read(place, self.desk.room(place))
+        if self.desk.missing(place, frame) and len(frame.rows):
+            self._have_read_again(self.desk.room(place), frame)
         self.desk.take(place, frame)
 
     async def _catch_up(self, place: Place) -> None:
@@ -229,7 +233,7 @@ class NatsGateway:
                 if frame is None:
                     continue
                 if frame.after > room.last and len(frame.rows):
-                    self._have_read_again(room, int(frame.rows[0, SEQ]) - 1)
+                    self._have_read_again(room, frame)
                 self.desk.pushed += room.tell(frame)
 
     def _frame(self, data: bytes) -> Frame | None:
@@ -240,12 +244,14 @@ class NatsGateway:
             self.refused += 1
             return None
 
-    def _have_read_again(self, room: Room, seq: int) -> None:
-        """Messages are gone from the broker that nobody here has heard: those inside read again, and come back."""
+    def _have_read_again(self, room: Room, frame: Frame) -> None:
+        """Messages before a frame are gone from the broker: those inside who need them read again, and come back."""
+        seq = int(frame.rows[0, SEQ]) - 1
+        for one, known in zip(list(room.subscribers), room.known.tolist(), strict=True):
+            if max(known, room.last) < frame.after:
+                one.push(Change(max(seq, one.after + 1), None, reread=True))
+                room.remove(one)
         room.last = seq
-        for one in list(room.subscribers):
-            one.push(Change(max(seq, one.after + 1), None, reread=True))
-            room.remove(one)
 
     async def _next(self, place: Place, position: int) -> tuple[int, bytes] | None:
         from nats.js.errors import NotFoundError
@@ -269,6 +275,8 @@ class NatsGateway:
                 if entry.revision != self._cells_seen:
                     self._cells_seen = entry.revision or 0
                     await self._follow(CellMap.from_json(entry.value or b""))
+                while self._behind:
+                    await self._catch_up(self._behind.pop())
                 await self._leave_empty()
                 await self._tell_crowd()
             except asyncio.CancelledError:

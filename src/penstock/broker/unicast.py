@@ -19,7 +19,7 @@ from penstock.broker.gateway import Room, Subscriber
 from penstock.broker.messages import INNER_LEFT, SEQ, Frame
 from penstock.broker.publisher import Publisher
 from penstock.broker.receiver import UNKNOWN, NatsGateway
-from penstock.broker.subjects import WHOLE
+from penstock.broker.subjects import token
 from penstock.errors import BadOption
 
 if TYPE_CHECKING:
@@ -95,14 +95,15 @@ class UnicastGateway(NatsGateway):
         self,
         ranges: Sequence[tuple[Any, ...]],
         *,
-        partition: str = WHOLE,
+        partition: Any = (),
         after: int = -1,
         value: Any = UNKNOWN,
         limit: int = 1_000,
     ) -> list[Subscriber]:
         """Let many in; they are told from now on."""
-        new = [self.desk.subscriber(*ends, partition=partition, after=after, limit=limit) for ends in ranges]
-        place = (partition, 0)
+        there = token(partition if isinstance(partition, tuple | list) else [partition])
+        new = [self.desk.subscriber(*ends, partition=there, after=after, limit=limit) for ends in ranges]
+        place = (there, 0)
         async with self._lock(place):
             room = self.desk.rooms.setdefault(place, NumberedRoom(self.desk.answers(0)))
             await self._listen(place)
@@ -111,9 +112,9 @@ class UnicastGateway(NatsGateway):
             if value is not UNKNOWN:
                 for at in range(len(new)):
                     answers.set(at, value)
-            room.add(new, answers)
+            room.add(new, answers, room.last)
             if self._client is not None:
-                said = {"gateway": self.id, "partition": partition, "subscribers": numbered}
+                said = {"gateway": self.id, "partition": there, "subscribers": numbered}
                 await self._client.request(join_subject(self.name), json.dumps(said).encode(), timeout=10)
         return new
 
