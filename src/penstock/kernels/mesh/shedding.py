@@ -108,7 +108,9 @@ class SheddingJoin(MeshJoin):
         )
         self._counter = _Partners(self, aside, how) if overload.counts_matches else None
         self._gate = Gate(overload, on.on, self._counter)
-        self._matches_stored = False
+        # Counts are those of a table and of a budget: where either is another after a restart, they are made anew.
+        self._matches = f"{_MATCHES}-{aside}-{table.version}"
+        self._matches_stored: set[str] = set()
 
     def step(self, batch: Batch, now: int) -> Iterator[Emission]:
         """Choose among all rows of the step if there are too many; then as the exact join."""
@@ -157,10 +159,11 @@ class SheddingJoin(MeshJoin):
     def changes(self) -> Changes:
         """As the exact join; the counts once, when they were made."""
         new, gone = super().changes()
-        if self._counter is not None and self._counter.ready and not self._matches_stored:
-            new = {**new, _MATCHES: pa.py_buffer(self._counter.to_bytes())}
-            self._matches_stored = True
-        return Changes(new, gone)
+        counted = {self._matches} if self._counter is not None and self._counter.ready else set()
+        if self._counter is not None and counted - self._matches_stored:
+            new = {**new, self._matches: pa.py_buffer(self._counter.to_bytes())}
+        left, self._matches_stored = self._matches_stored - counted, counted
+        return Changes(new, (*gone, *sorted(left)))
 
     def head(self) -> bytes:
         """The exact join's, and what the gate knows."""
@@ -171,9 +174,9 @@ class SheddingJoin(MeshJoin):
         said: dict[str, Any] = json.loads(head)
         super().restore(said["join"].encode(), chunks)
         self._gate.restore(said["gate"])
-        if self._counter is not None and _MATCHES in chunks:
-            self._counter.from_bytes(bytes(chunks[_MATCHES]))
-            self._matches_stored = True
+        self._matches_stored = {name for name in chunks if name.startswith(_MATCHES)}
+        if self._counter is not None and self._matches in chunks:
+            self._counter.from_bytes(bytes(chunks[self._matches]))
 
     def count_partners(self, counts: Frequencies) -> None:
         """Add the key hashes of every page."""
