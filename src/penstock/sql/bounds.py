@@ -37,9 +37,11 @@ class Bound:
 def bounds(condition: Expression) -> tuple[Bound, ...]:
     """What a condition bounds; nothing if it is no bound, or says more than that."""
     match condition:
-        case Call("less" | "less_equal" as how, (Call("abs", (inner,)), Literal(value, kind))) if kind in _NUMERIC:
+        case Call("less" | "less_equal" as how, (Call("abs", (inner,)), Literal(value, kind))) if (
+            isinstance(value, int | float | Decimal) and kind in _NUMERIC
+        ):
             above = list(_compare(how, inner, Literal(value, kind)))
-            below = list(_compare(_TURNED[how], inner, Literal(-value, kind)))  # type: ignore[operator]
+            below = list(_compare(_TURNED[how], inner, Literal(-value, kind)))
             return (*above, *below) if above and below else ()
         case Call("equal", (Column() as column, Literal(value, kind))) if kind in _NUMERIC and value is not None:
             return (Bound(column, None, value, False, False), Bound(column, None, value, True, False))

@@ -36,7 +36,7 @@ def constant(value: Value) -> Literal:
         return Literal(None, kinds.NULL)
     for type_, kind in _KINDS:
         if isinstance(value, type_):
-            if kind == kinds.NUMBER and abs(int(value)) >= 1 << 63:  # type: ignore[arg-type]
+            if isinstance(value, int) and abs(value) >= 1 << 63:
                 raise BadOption(f"{value} is more than 64 bits can count.")
             if isinstance(value, datetime):
                 # A moment without a zone is in UTC, wherever the program runs.

@@ -171,16 +171,15 @@ _WHAT: dict[type, str] = {
 
 
 def _windows(shape: Shape, mates: Mapping[str, Query]) -> str:
-    if not isinstance(shape, WindowJoin) or not isinstance(shape.window, TimeWindow):
-        return ""
-    lengths = {shape.window.left}
-    lengths |= {mate.shape.window.left for mate in mates.values() if isinstance(mate.shape, WindowJoin)}  # type: ignore[attr-defined]
-    return f"; windows of {', '.join(format_duration(length) for length in sorted(lengths))}"
+    joins = [one for one in (shape, *(mate.shape for mate in mates.values())) if isinstance(one, WindowJoin)]
+    lengths = sorted({join.window.left for join in joins if isinstance(join.window, TimeWindow)})
+    return f"; windows of {', '.join(map(format_duration, lengths))}" if lengths else ""
 
 
 def _costs(shape: WindowJoin, mates: Mapping[str, Query]) -> str:
     """What a window adds to those that are there."""
-    mine, theirs = shape.window.span(0), {mate.shape.window.span(0) for mate in mates.values()}  # type: ignore[union-attr]
+    mine = shape.window.span(0)
+    theirs = {mate.shape.window.span(0) for mate in mates.values() if isinstance(mate.shape, WindowJoin)}
     if mine in theirs:
         return "nothing beside its filter: its window is there"
     if mine < max(theirs):
