@@ -203,6 +203,17 @@ def test_chunk_cache_on_a_full_or_read_only_disk_is_no_fault(tmp_path: Path) -> 
     cache.keep_only({})
 
 
+def test_chunk_cache_keeps_no_copy_that_was_not_finished(tmp_path: Path) -> None:
+    """A worker was killed while it wrote one, or the disk was full."""
+    cache = ChunkCache(tmp_path / "cache")
+    blob = pa.py_buffer(b"x")
+    cache.put("p0", entry_of(blob), blob)
+    (tmp_path / "cache" / "p1-00000000-9.4711").write_bytes(b"half")
+    cache.keep_only({"p0": entry_of(blob)})
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert cache.get("p0", entry_of(blob)) == blob
+
+
 # -- the checkpoint ----------------------------------------------------------------------------------------------------
 
 

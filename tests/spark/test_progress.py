@@ -1,12 +1,15 @@
 """Numbers of micro-batches, without a JVM."""
 
+import json
+import warnings
 from unittest.mock import Mock
 
 import pyarrow as pa
+import pytest
 
 from penstock.plan.passthrough import PassThroughPlan
 from penstock.spark.flow import Flow
-from penstock.spark.listener import Progress
+from penstock.spark.listener import Listener, Progress
 
 
 def test_what_stands_is_as_it_was_where_no_kernel_ran():
@@ -16,6 +19,29 @@ def test_what_stands_is_as_it_was_where_no_kernel_ran():
         progress.add(batch, counted={"rows_in"}, standing={"recall_estimate", "memory"})
     assert progress.batches[-1] == {"rows_in": 0.0, "recall_estimate": 0.8, "memory": 100.0}
     assert progress.totals == {"rows_in": 5}
+
+
+@pytest.mark.parametrize(("flows", "policy", "warned"), [(2, "min", 1), (2, "max", 0), (1, "min", 0)])
+def test_flows_that_wait_for_each_other_are_told_of(tmp_path, flows, policy, warned):
+    listener, kept = Listener(tmp_path), [Mock(_spark=Mock(conf=Mock(get=lambda name: policy))) for _ in range(flows)]
+    listener.flows.update({f"f{number}": flow for number, flow in enumerate(kept)})
+    said = json.dumps({"observedMetrics": {f"f{number}": {"rows_in": 1} for number in range(flows)} | {"theirs": {}}})
+    event = Mock()
+    event.progress().json.return_value = said
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        listener.onQueryProgress(event)
+    assert len(caught) == warned
+    assert all(flow._on_progress.call_count == 1 for flow in kept)
+
+
+def test_a_query_that_has_ended_leaves_no_copies_of_chunks(tmp_path):
+    for query in ("ended", "running"):
+        (tmp_path / query / "slot").mkdir(parents=True)
+    event = Mock()
+    event.id().toString.return_value = "ended"
+    Listener(tmp_path).onQueryTerminated(event)
+    assert [path.name for path in tmp_path.iterdir()] == ["running"]
 
 
 def test_a_flow_tells_of_all_its_queries_and_each_of_itself(monkeypatch):

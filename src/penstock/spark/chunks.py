@@ -2,14 +2,15 @@
 
 Reading state back through Spark is slow (about 35 MB/s), and a slot often comes to another worker than last time. A
 chunk never changes, so a copy whose name, size and checksum agree with the stored directory is as good as the stored
-chunk, and mapping it costs nothing. The copies lie below Spark's own temporary directory of the application and go with
-it.
+chunk, and mapping it costs nothing. The copies lie below Spark's own temporary directory of the application: on one
+machine they go with their query, on a cluster with the executor.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import zlib
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,18 @@ def entry_of(blob: pa.Buffer) -> Entry:
     return Entry(zlib.crc32(blob), blob.size)
 
 
+def all_copies() -> Path:
+    """Where the copies of all queries of the application lie on this host."""
+    from pyspark import SparkFiles
+
+    return Path(SparkFiles.getRootDirectory()) / "penstock-chunks"
+
+
+def forget(copies: Path, query: str) -> None:
+    """Remove what a query that has ended left. Its next run may be at work already: without copies it is slower."""
+    shutil.rmtree(copies / query, ignore_errors=True)
+
+
 class ChunkCache:
     """The copies of one slot."""
 
@@ -38,9 +51,7 @@ class ChunkCache:
     @classmethod
     def here(cls, query: str, state: str) -> ChunkCache:
         """The cache of a slot on this host, by its query and the name of its state."""
-        from pyspark import SparkFiles
-
-        return cls(Path(SparkFiles.getRootDirectory()) / "penstock-chunks" / query / state)
+        return cls(all_copies() / query / state)
 
     def _path(self, name: str, entry: Entry) -> Path:
         return self._root / f"{name}-{entry.crc:08x}-{entry.size}"
@@ -66,11 +77,9 @@ class ChunkCache:
         return None
 
     def keep_only(self, live: dict[str, Entry]) -> None:
-        """Remove copies of chunks that are gone, also those that abandoned attempts left."""
-        if not self._root.is_dir():
-            return
+        """Remove copies of chunks that are gone, also those that abandoned attempts left, whole or not."""
         wanted = {self._path(name, entry).name for name, entry in live.items()}
-        for path in self._root.iterdir():
-            if path.name not in wanted and not path.suffix:
-                with contextlib.suppress(OSError):
-                    path.unlink()
+        with contextlib.suppress(OSError):
+            for path in self._root.iterdir():
+                if path.name not in wanted:
+                    path.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import warnings
 from collections import deque
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,12 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from pyspark.java_gateway import ensure_callback_server_started
 
 from penstock.kernels.contract import Metric
+from penstock.spark.chunks import all_copies, forget
 from penstock.spark.crash import crash_point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from py4j.java_gateway import JavaObject
     from pyspark.sql import SparkSession
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 REMEMBERED = 1000
 #: Micro-batches that say how fast rows arrive now.
 RECENT = 20
+#: How Spark makes one watermark of several. By the smallest, a flow without rows holds the others back.
+_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 _COMBINE: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
 
 
@@ -91,7 +96,8 @@ class Listener:
     of processor time for each micro-batch. This one takes it as JSON, by two.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, copies: Path) -> None:
+        self.copies = copies
         self.flows: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
     def onQueryStarted(self, event: JavaObject) -> None:
@@ -101,16 +107,24 @@ class Listener:
         """One micro-batch is committed."""
         crash_point("after-commit")
         progress = json.loads(event.progress().json())
-        for name, numbers in progress.get("observedMetrics", {}).items():
-            flow = self.flows.get(name)
-            if flow is not None:
-                flow._on_progress(progress, numbers)
+        told = [(self.flows.get(name), numbers) for name, numbers in progress.get("observedMetrics", {}).items()]
+        ours = [(flow, numbers) for flow, numbers in told if flow is not None]
+        for flow, numbers in ours:
+            flow._on_progress(progress, numbers)
+        if len(ours) > 1 and ours[0][0]._spark.conf.get(_POLICY) != "max":
+            warnings.warn(
+                "Flows that are united in one query wait for each other: what is pending in one comes only once all "
+                f'have rows, and at the end never. Before it is started: spark.conf.set("{_POLICY}", "max"); or start '
+                "each in a query of its own.",
+                stacklevel=1,
+            )
 
     def onQueryIdle(self, event: JavaObject) -> None:
         """Nothing to do."""
 
     def onQueryTerminated(self, event: JavaObject) -> None:
-        """Nothing to do."""
+        """Its copies of chunks would stay as long as the application."""
+        forget(self.copies, event.id().toString())
 
     class Java:
         """What py4j asks of a Python object that Java calls."""
@@ -126,7 +140,7 @@ def listen(spark: SparkSession, name: str, flow: Any) -> None:
     """Have a flow told of the micro-batches whose metrics are observed under `name`."""
     listener = _listeners.get(spark)
     if listener is None:
-        listener = _listeners[spark] = Listener()
+        listener = _listeners[spark] = Listener(all_copies())
         gateway: Any = spark.sparkContext._gateway
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         streaming = gateway.jvm.org.apache.spark.sql.streaming
