@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import BadOption, UnsupportedType
+from penstock.errors import BadOption, MemoryTooSmall, UnsupportedType
 from penstock.kernels.contract import RESULTS
 from penstock.kernels.mesh.surrogate import ASSIGNED
 from penstock.plan.join_table import JoinTablePlan
@@ -16,13 +16,13 @@ from penstock.testing import Host
 STREAM = pa.schema([("code", pa.string())])
 
 
-def planned(folder, numbers, kind="int64", slots=2, **options):
+def planned(folder, numbers, kind="int64", slots=2, memory="64MB", **options):
     """Surrogate keys over a table that has now these."""
     codes = pa.array([str(code) for code in numbers], pa.string())
     rows = pa.table({"code": codes, "number": pa.array(numbers.values(), pa.type_for_alias(kind))})
     pq.write_table(rows, folder / "a.parquet", row_group_size=2)
     join = JoinTablePlan.checked(
-        STREAM, table(folder, key="code"), on=("code",), memory="64MB", slots=slots, how="left"
+        STREAM, table(folder, key="code"), on=("code",), memory=memory, slots=slots, how="left"
     )
     return SurrogateKeysPlan.of(join, surrogate="number", **options)
 
@@ -75,3 +75,14 @@ def test_a_column_that_holds_no_greater_number_is_told(tmp_path):
 def test_the_first_number_is_a_whole_one(tmp_path):
     with pytest.raises(BadOption, match="first='7' is no whole number"):
         planned(tmp_path, {"a": 1}, first="7")
+
+
+def test_keys_that_a_smaller_budget_has_no_room_for_are_told_at_once(tmp_path):
+    large, small = (planned(tmp_path, {"a": 1}, slots=1, memory=memory) for memory in ("64MB", "6MB"))
+    host = Host(lambda: large.make(0))
+    host.step(pa.table({"code": [f"{n:0100d}" for n in range(40_000)]}, schema=STREAM))
+    host.drain()
+    host.crash()
+    host.make, host.budget = lambda: small.make(0), small.memory
+    with pytest.raises(MemoryTooSmall, match="40,000 new surrogate keys do not fit"):
+        host.step(pa.table({"code": ["a"]}, schema=STREAM))

@@ -147,7 +147,9 @@ class SurrogateKeys(MeshJoin):
 
     def _check_room(self) -> None:
         # A merge holds the largest run twice, and the new keys are there beside.
-        needed = self._keys.nbytes + self._keys.largest + 2 * (measure(self._new) + 16 * self._new.num_rows)
+        self._check_fits(self._keys.nbytes + self._keys.largest + 2 * (measure(self._new) + 16 * self._new.num_rows))
+
+    def _check_fits(self, needed: float) -> None:
         if needed > self._for_keys:
             raise MemoryTooSmall(
                 f"{self._keys.count + self._new.num_rows:,} new surrogate keys do not fit {self._for_keys} bytes.",
@@ -177,6 +179,7 @@ class SurrogateKeys(MeshJoin):
         self._given = said["given"]
         self._first = max(said["first"], self._first - self._slots * self._given)
         self._keys.restore(said["keys"], chunks)
+        self._check_fits(self._keys.nbytes)  # the budget may be another one
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of the last step."""
