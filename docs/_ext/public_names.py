@@ -21,6 +21,9 @@ GROUPS = {
     "errors": "Errors",
 }
 
+#: What most come for, before the rest of its layer.
+FIRST = ("join_table", "join_streams", "join_shared", "StandingQueries", "Subscriptions", "View", "session", "Flow")
+
 #: Of packages that can be called: what they call, and what that gives back.
 CALLED = {
     "sql": ".. autofunction:: penstock.sql.run.sql\n\n.. autoclass:: penstock.sql.standing.Standing\n   :members:\n"
@@ -92,7 +95,8 @@ def fill(app: Any, page: str, source: list[str]) -> None:
             parts.append(GIVEN_BACK)
         if layer in names:
             parts.append(f"## {GROUPS.get(layer, layer)}\n")
-            parts += [f"```{{eval-rst}}\n{described(name)}```\n" for name in names[layer]]
+            ordered = sorted(names[layer], key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+            parts += [f"```{{eval-rst}}\n{described(name)}```\n" for name in ordered]
     source[0] = "\n".join(parts)
 
 
