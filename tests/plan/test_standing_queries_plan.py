@@ -61,6 +61,14 @@ def test_bad_plans_are_refused(error, match, options):
         checked(**options)
 
 
+def test_rows_kept_by_one_event_time_are_not_taken_up_by_another():
+    left = LEFT.append(pa.field("sent", LEFT.types[2]))
+    one, other = (
+        checked(left=left, keep=None, within="1 minute", event_time=(name, "since")) for name in ("at", "sent")
+    )
+    assert one.identity() != other.identity()
+
+
 def test_a_file_that_changes_before_it_is_read_is_noticed(tmp_path):
     pq.write_table(ONE, tmp_path / "queries.parquet")
     kernel = checked(queries=tmp_path / "queries.parquet").make(0)

@@ -236,6 +236,8 @@ class StandingQueriesPlan(Plan):
             "within": str(self.within),
             "slots": str(self.slots),
         }
+        if self.event_time:
+            said |= {"event time": ", ".join(self.event_time)}
         return said | {"split": ", ".join(map(str, self.split)), "reach": str(self.reach)} if self.split else said
 
     def explain(self) -> str:

@@ -171,6 +171,26 @@ def test_bad_changes_are_set_aside_with_a_reason():
     assert kernel.metrics()["changes_superseded"] == 3, "one that was replaced; one that was undone, and what undid it"
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_several_changes_the_highest_version_wins_whatever_it_is(turned):
+    wide, narrow = (0.0, 9.0, 0.0, 9.0), (0.0, 1.0, 0.0, 1.0)
+    subject = host(Queries(np.array([1, 2, 3]), np.array([narrow] * 3)))
+    given = [
+        (1, "remove", 2, *wide),
+        (1, "set", 3, *narrow),
+        (2, "set", 2, *wide),
+        (2, "remove", 3, *narrow),
+        (3, "set", 4, *narrow),
+        (3, "set", 5, *wide),
+    ]
+    subject.step([changes(*(given[::-1] if turned else given))])
+    standing, versions = subject.kernel.queries.all()
+    found = dict(
+        zip(standing.ids.tolist(), zip(versions.tolist(), map(tuple, standing.bounds), strict=True), strict=True)
+    )
+    assert found == {1: (3, narrow), 3: (5, wide)}
+
+
 def test_many_changes_are_put_together_in_the_state():
     rng = np.random.default_rng(6)
     subject = host(queries(rng, 50))
