@@ -132,3 +132,31 @@ def test_who_waits_for_a_rare_row_looks_through_every_batch_once(
 @pytest.mark.slow
 def test_500_clients_of_whom_50_stall(tmp_path: Path) -> None:
     follow(tmp_path, clients=500, stalled=50, batches=8)
+
+
+def test_those_who_follow_are_told_of_the_end_when_the_server_stops(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each was cut off after three seconds, with a page of traces in the log."""
+    ended: list[str] = []
+
+    def follow_to_the_end(server: Served, path: str) -> None:
+        with server.client() as client, client.stream("GET", path) as stream:
+            began.release()
+            for _ in stream.iter_lines():
+                pass
+        ended.append(path)
+
+    began = threading.Semaphore(0)
+    with served(tmp_path) as server:
+        server.engine.register("everything", "SELECT * FROM orders")
+        paths = ["/queries/everything/events", "/progress/events?every=60"] * 3
+        threads = [threading.Thread(target=follow_to_the_end, args=(server, path)) for path in paths]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert began.acquire(timeout=10)
+    for thread in threads:
+        thread.join(10)
+    assert sorted(ended) == sorted(paths)
+    assert not caplog.records, caplog.text

@@ -78,7 +78,7 @@ def make_app(engine: Engine, token: Token, hosts: frozenset[str], limits: Limits
     _telling(app, engine, hub, limits)
     _page(app)
     describe(app)
-    return Guard(app, token, hosts, limits)
+    return Guard(app, token, hosts, limits, hub.close)
 
 
 def _errors(app: FastAPI) -> None:

@@ -8,6 +8,7 @@ disconnected, and comes back with the id of the last event that it had.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -53,6 +54,12 @@ class Hub:
         self.following = 0
         self.stalled = 0
         self.closing = False
+        self.closed = asyncio.Event()
+
+    def close(self) -> None:
+        """End all streams: whoever follows comes back when the server does."""
+        self.closing = True
+        self.closed.set()
 
     async def rows(self, name: str, owner: str, after: Offset | None) -> AsyncIterator[bytes]:
         """Events with a query's rows from an offset on, for ever; `owner` tells it from others of the same name."""
@@ -152,16 +159,20 @@ class EventStream(Response):
         """Send events until there is a reason to stop."""
         self._hub.enter()
         gone = asyncio.create_task(_gone(receive))
+        closed = asyncio.create_task(self._hub.closed.wait())
         sending = asyncio.create_task(self._send(scope, send))
         try:
-            await asyncio.wait({gone, sending}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({gone, closed, sending}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._hub.following -= 1
-            for task in (gone, sending):
+            for task in (gone, closed, sending):
                 task.cancel()
-            _, fault = await asyncio.gather(gone, sending, return_exceptions=True)
+            *_, fault = await asyncio.gather(gone, closed, sending, return_exceptions=True)
             if isinstance(fault, Exception):
                 log.error("a stream of events ended in an error", exc_info=fault)
+        if sending.cancelled() and self._hub.closing:
+            with contextlib.suppress(TimeoutError):  # one who takes nothing is cut off by the server itself
+                await asyncio.wait_for(send({"type": "http.response.body", "body": b"", "more_body": False}), 1)
 
     async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

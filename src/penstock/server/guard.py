@@ -68,8 +68,12 @@ def told(error: PenstockError) -> dict[str, Any]:
 class Guard:
     """Lets calls through to the application, or answers them itself."""
 
-    def __init__(self, app: App, token: Token, hosts: frozenset[str], limits: Limits) -> None:
+    def __init__(
+        self, app: App, token: Token, hosts: frozenset[str], limits: Limits, close: Callable[[], None]
+    ) -> None:
         self._app = app
+        #: Ends what goes on until it is ended.
+        self.close = close
         self._token = token
         self._hosts = hosts
         self._limits = limits

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from penstock.server.guard import App, Receive, Scope, Send
+from penstock.server.guard import Guard, Receive, Scope, Send
 from penstock.server.limits import Limits
 
 #: Where an application finds the function that cuts its caller off at once.
@@ -43,7 +43,7 @@ class Serving:
         self.asked = False
         self._thread: threading.Thread | None = None
 
-    def _config(self, app: App) -> uvicorn.Config:
+    def _config(self, app: Guard) -> uvicorn.Config:
         return uvicorn.Config(
             app,
             http=_protocol(self._limits),
@@ -59,15 +59,15 @@ class Serving:
             timeout_graceful_shutdown=3,
         )
 
-    def start(self, app: App) -> None:
+    def start(self, app: Guard) -> None:
         """Serve in a thread of its own."""
-        self._server = _Server(self._config(app))
+        self._server = _Server(self._config(app), app.close)
         self._thread = threading.Thread(target=self._serve, name="penstock-http", daemon=True)
         self._thread.start()
 
-    def run(self, app: App) -> None:
+    def run(self, app: Guard) -> None:
         """Serve in this thread, until it is asked to stop."""
-        self._server = _Server(self._config(app))
+        self._server = _Server(self._config(app), app.close)
         if not self.asked:
             self._serve()
 
@@ -90,6 +90,15 @@ class Serving:
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, close: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._close = close
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Streams of events end by themselves; uvicorn would wait, cut them off, and tell of each with a trace."""
+        self._close()
+        await super().shutdown(sockets)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are ours: a program that was asked to end ends with code 0."""
