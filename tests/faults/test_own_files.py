@@ -361,6 +361,22 @@ def test_output_older_or_newer_than_the_checkpoint_is_refused(tmp_path: Path) ->
     held.close()
 
 
+def test_channel_may_be_left_out_for_a_while(tmp_path: Path) -> None:
+    with_logs(tmp_path / "ck", 3, committed=1)
+    held = checkpoint(tmp_path / "ck", on="a")
+    results, aside = (Ledger(tmp_path / name, held.id) for name in ("results", "aside"))
+    both = {"results": results, "set_aside": aside}
+    for starts, batch in ((both, 1), ({"results": results}, 2), (both, 3)):
+        for ledger in starts.values():
+            ledger.claim()
+        check_agreement(held, Terms(), starts)  # type: ignore[arg-type]
+        for ledger in starts.values():
+            ledger.commit(batch, [])
+        (tmp_path / "ck" / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    assert aside.batches() == [1, 3]
+    held.close()
+
+
 def test_batch_that_is_half_done_is_finished_on_the_same_terms(tmp_path: Path) -> None:
     """With another budget it could leave other rows waiting than those whose results are in the output already."""
     with_logs(tmp_path / "ck", 2, committed=1)

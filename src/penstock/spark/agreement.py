@@ -42,8 +42,10 @@ def check_agreement(checkpoint: Checkpoint, plan: Plan, ledgers: Mapping[str, Le
         write_whole(terms, now)
     since = checkpoint.committed() + 1
     added = {channel: {"place": str(ledger.place), "since": since} for channel, ledger in ledgers.items()}
-    if added | known != known:
-        write_whole(sinks, added | known)
+    # A channel that has no place any more gets no batches: if it comes back, it begins anew.
+    kept = added | {channel: said for channel, said in known.items() if channel in ledgers}
+    if kept != known:
+        write_whole(sinks, kept)
 
 
 def as_begun(checkpoint: Checkpoint, plan: Plan) -> Plan:
