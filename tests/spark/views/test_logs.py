@@ -85,7 +85,7 @@ def test_what_was_taken_of_a_stream_goes_but_for_the_last(tmp_path: Path) -> Non
         (pa.array([0.125]), pa.decimal128(9, 2)),
         (pa.array([1e300]), pa.float32()),
     ],
-    ids=str,
+    ids=("text in a dictionary", "number", "duration", "digits", "infinity"),
 )
 def test_values_are_never_turned_into_others(tmp_path: Path, have: pa.Array, want: pa.DataType) -> None:
     changes = Log("t", tmp_path, Changing(tmp_path, operation="op"), pa.schema([("x", want)]))
