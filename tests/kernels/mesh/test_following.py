@@ -1,5 +1,6 @@
 """A table that changes between steps: every row is joined with one version, and rows may wait for theirs."""
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,7 +10,9 @@ from penstock.kernels.contract import RESULTS
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.following import FollowingJoin, _Lot
 from penstock.tables import table
+from penstock.tables.versions import Versions
 from penstock.testing import Host
+from tests.kernels.cases.mesh import heated
 
 STREAM = pa.schema([("k", pa.int64()), ("n", pa.int64())])
 
@@ -75,6 +78,32 @@ def test_every_row_is_joined_with_one_version(tmp_path, kept):
         step(host, 1)
     with pytest.raises(UnreadableTable, match="other columns: 'extra'"):
         host.step(rows(1))
+
+
+def test_hot_rows_of_a_file_that_was_changed_in_its_middle_are_read_anew(tmp_path):
+    """What a version is told by, a footer and some samples, may be the same; the file's time is not."""
+    size = 200_000
+    asked = range(80_000, 80_020)
+    for version in (1, 2):
+        values = np.zeros(size, np.int64)
+        values[asked] = version
+        plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+        pq.write_table(pa.table({"k": np.arange(size), "version": values}), tmp_path / f"{version}.parquet", **plain)
+    place = tmp_path / "table"
+    place.mkdir()
+    (tmp_path / "1.parquet").rename(place / "a.parquet")
+    first = table(place, key="k")
+    kernel = FollowingJoin(STREAM, first, on=Equal(("k",)), budget=64 << 20, source=Versions(str(place), ("k",)),
+                           choose=lambda found: found.pages, front=0.0)  # fmt: skip
+    host = Host(lambda: heated(kernel))
+
+    def results(emissions):
+        return [version for each in emissions for version in each.rows["version"].to_pylist()]
+
+    before = results(host.step(rows(*asked)))
+    (tmp_path / "2.parquet").rename(place / "a.parquet")
+    assert table(place, key="k").version == first.version, "the test is about such files"
+    assert [before, results(host.step(rows(*asked)))] == [[1] * 20, [2] * 20]
 
 
 def test_rows_wait_for_the_version_that_has_their_partner(tmp_path):

@@ -145,6 +145,8 @@ class FollowingJoin(MeshJoin):
         """Use the version that this step is to use; whether it is a new one."""
         wanted = self._next or self._source.newest()
         changed = bool(self._using) and wanted != self._using
+        if changed and self._front.cache:
+            self._front.clear()  # also where the new files look like the old ones
         if wanted != self._loaded:
             table = self._source.load(wanted)
             check_same_columns(self._planned, table)
