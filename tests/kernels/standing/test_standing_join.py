@@ -291,3 +291,36 @@ def test_changes_count_for_the_budget():
     none = Queries(found.ids[:0], found.bounds[:0])
     with pytest.raises(OverBudget, match=r"changes to queries 9,"):
         host(none, budget=8 << 20).step([flood(found, "remove", 1)])
+
+
+def test_a_band_may_end_where_the_reach_does():
+    schema = pa.schema([*[*CHANGES][:3], *((name, pa.float64()) for name in BAND.bounds)])
+    given = [(1, "set", 1, -5.0, 7.0), (2, "set", 1, -5.5, 0.0), (3, "set", 1, 0.0, 7.5)]
+    columns = [pa.array(c, f.type) for c, f in zip(zip(*given, strict=True), schema, strict=True)]
+    subject = host(Queries(np.empty(0, np.int64), np.empty((0, 2))), BAND, DEMAND_RENAMED, reach=(-5.0, 7.0))
+    subject.step([Portion(2, pa.record_batch(columns, schema=schema))])
+    assert subject.kernel.queries.all()[0].ids.tolist() == [1]
+    assert subject.results()["set_aside"].column("reason").to_pylist() == ["a band beyond the reach"] * 2
+
+
+def test_as_many_rows_are_kept_as_said_where_micro_batches_divide_them():
+    rng = np.random.default_rng(3)
+    subject = host(queries(rng, 3), keep=100)
+    for second in range(4):
+        subject.step([Portion(0, rows(SUPPLY, rng, 50, second))])
+    assert subject.kernel.held[0].count == 100
+
+
+def test_a_window_ends_with_its_last_microsecond_and_needs_event_times():
+    rng = np.random.default_rng(4)
+    everything = Queries(np.array([1]), np.array([[-1e9, 1e9, -1e9, 1e9]]))
+    subject = host(everything, keep=None, within=10_000_000, event_time=("at", "since"))
+    supply, demand = rows(SUPPLY, rng, 1, 0), rows(DEMAND, rng, 1, 10)
+    demand = demand.set_column(0, DEMAND.field(0), supply.column(0))
+    untimed = supply.set_column(2, SUPPLY.field(2), pa.nulls(1, SUPPLY.types[2]))
+    watermark = demand.column(2).cast(pa.int64())[0].as_py()
+    subject.step([Portion(0, supply), Portion(0, untimed)])
+    subject.step(Batch([Portion(1, demand)], watermark=watermark))
+    found = subject.results()
+    assert found["results"].num_rows == 1, "the watermark stands at the last moment at which a partner may come"
+    assert found["set_aside"].column("reason").to_pylist() == ["no event time"]
