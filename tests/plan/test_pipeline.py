@@ -100,6 +100,7 @@ def test_every_fault_is_told_at_once_with_its_line(folder: Path) -> None:
         ("x = 1\nx = 2\n", 2, "no TOML"),
         ("[streams.orders]\nformat = 'parquet'\n", 1, "There is no path"),
         ("[streams.orders]\npath = 'nowhere/'\nformat = 'csv'\n", 2, "does not exist"),
+        ("[streams.o]\npath = 'nowhere/'\n", 2, "does not exist"),
         ("[streams.o]\nformat = 'kafka'\n", 1, "kafka.bootstrap.servers"),
         ("[streams.o]\nformat = 'rate'\ncolumns = { a = 'int' }\n", 3, "columns of its own"),
         ("[streams.o]\npath = 'orders/'\n\n[streams.o.columns]\norder_id = 'lang'\n", 5, "is no type"),

@@ -175,6 +175,12 @@ def test_unknown_names_come_with_the_nearest():
         analyse("SELECT x.s_name FROM supplier", TABLES)
     with pytest.raises(UnknownColumn, match="Did you mean 's_name'"):
         analyse("SELECT s_nam FROM supplier", TABLES)
+    spaced = {"orders": pa.schema([("Order ID", pa.int64()), ("Kind", pa.string())])}
+    for named in ("Order ID", "orders.Order ID"):
+        with pytest.raises(UnknownColumn, match='double quotes: "Order ID"'):
+            analyse(f"SELECT {named} FROM orders", spaced)
+    with pytest.raises(UnknownColumn, match="single quotes: 'large'"):
+        analyse('SELECT Kind FROM orders WHERE Kind = "large"', spaced)
     with pytest.raises(UnknownColumn, match="s has no column 'n_name'"):
         analyse(f"SELECT s.n_name {SUPPLIERS}", TABLES)
 

@@ -283,6 +283,8 @@ class _Reader:
         format_ = said.get("format") or _guess(said.get("path"), self.base)
         if format_ in FORMATS:
             return str(format_)
+        if not format_ and "path" in said and self._existing(place, said) is None:
+            return None  # a path that is not there says nothing of a format
         what = f"{format_!r} is no format of a stream." if format_ else "The format of the stream is not said."
         do = f"Give one of: {', '.join(FORMATS)}. {_near(format_ or '', FORMATS)}".rstrip()
         self.faults.add((*place, "format"), BadOption(what, do=do))

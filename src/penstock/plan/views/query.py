@@ -256,7 +256,8 @@ class Analysis:
             merged = self._merged.get(name.lower())
             have = [c for number in range(len(self._sources)) if (c := self._find(number, name)) is not None]
             if not have:
-                raise UnknownColumn.among(name, self._all_columns(len(self._sources)), "What FROM names")
+                quoted = f"A text is written in single quotes: '{name}'." if node.this.quoted else ""
+                raise _unknown(name, self._all_columns(len(self._sources)), "What FROM names", quoted)
             if len(have) > 1 and merged is None:
                 owners = " and ".join(self._sources[column.source].alias for column in have)
                 raise refuse(name, f"{owners} both have it.", "Write the table before it.")
@@ -275,7 +276,7 @@ class Analysis:
         found = self._find(number, name)
         if found is None:
             source = self._sources[number]
-            raise UnknownColumn.among(name, self._tables[source.table].names, source.alias)
+            raise _unknown(name, self._tables[source.table].names, source.alias)
         return found
 
     def _all_columns(self, upto: int) -> list[str]:
@@ -400,3 +401,11 @@ class _Fold:
 
 def _exactly(column: Column, sources: list[Source]) -> Any:
     return exp.column(exp.to_identifier(column.name, quoted=True), sources[column.source].alias)
+
+
+def _unknown(name: str, columns: list[str], where: str, hint: str = "") -> UnknownColumn:
+    """A name that is not there, with what SQL asks of names that are more than a word."""
+    fault = UnknownColumn.among(name, columns, where)
+    begun = [column for column in columns if column.lower().startswith(f"{name.lower()} ")]
+    spaced = f'A name with spaces is written in double quotes: "{begun[0]}".' if begun else ""
+    return UnknownColumn(fault.what, why=fault.why, do=" ".join(part for part in (fault.do, spaced, hint) if part))
