@@ -12,6 +12,7 @@ from penstock.errors import KernelFault
 from penstock.kernels.contract import RESULTS, Batch, Changes, Emission, Kernel, Metric, Portion
 from penstock.kernels.passthrough import PassThrough
 from penstock.testing import EventTime, Host
+from penstock.testing.event_time import repeated
 
 ROWS = pa.table({"n": [1, 2, 3]})
 NOTHING = Changes({}, ())
@@ -233,6 +234,20 @@ def test_the_watermark_is_of_earlier_batches_and_of_the_slower_side():
     assert [watermark for watermark, _ in host.kernel.calls] == [None, None, 35, 85]
     host.step(Batch([left], watermark=7))
     assert host.kernel.calls[-1][0] == 7
+
+
+def test_a_stream_that_is_repeated_goes_on_in_time():
+    def moments(*at):
+        return pa.record_batch({"n": pa.array(at, pa.timestamp("us", "UTC"))})
+
+    sides = {0: moments(5, 3), 1: moments(None, 9), 2: moments(1)}
+    made = repeated(sides, EventTime(("n", "n")), times=3)
+    assert {side: rows["n"].cast(pa.int64()).to_pylist() for side, rows in made.items()} == {
+        0: [5, 3, 12, 10, 19, 17],
+        1: [None, 9, None, 16, None, 23],
+        2: [1, 1, 1],
+    }
+    assert repeated({0: ROWS.to_batches()[0]}, None, times=2)[0].num_rows == 2 * ROWS.num_rows
 
 
 def test_pass_through_needs_no_state():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -137,6 +138,13 @@ class ForgetsInRestore(Delay):
         self.number, self.count = json.loads(head)
 
 
+class ForgetsInALongRun(Delay):
+    def restore(self, head, chunks):
+        super().restore(head, chunks)
+        if self.number > 9:
+            self.held = None
+
+
 class RewritesChunk(Delay):
     def name(self):
         return "held"
@@ -249,6 +257,12 @@ def test_the_honest_kernel_passes():
 def test_fault_is_caught(kernel, ask, said):
     with pytest.raises((AssertionError, KernelFault), match=f"(?s){said}"):
         ask(case_of(kernel))
+
+
+def test_a_fault_that_takes_many_steps_is_caught():
+    case = replace(case_of(ForgetsInALongRun), plans=st.just(Room(2_000)))
+    with pytest.raises(AssertionError, match="step 11 after a restore"):
+        after_restore(case)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from penstock.errors import KernelFault
 from penstock.kernels.contract import Emission, Kernel, Portion
 from penstock.testing.case import Case, Tables, same_tables
+from penstock.testing.event_time import repeated
 from penstock.testing.host import Host
 from penstock.testing.markers import CRASH, CRASH_MIDWAY, TICK, Line, play, shuffled
 from penstock.testing.strategies import batches
@@ -23,7 +25,7 @@ P = TypeVar("P")
 T = TypeVar("T")
 
 _BULK_EXAMPLES = 3
-_PORTIONS_A_BATCH = 10
+_BULK_STEPS = 20
 _ALL = 1_000_000_000
 _A_DAY_IN_2026 = 1_790_000_000_000
 
@@ -94,17 +96,21 @@ def any_cut(case: Case[P], examples: int | None = None) -> None:
 def after_restore(case: Case[P], examples: int | None = None) -> None:
     """(d) Are the results the same after a restore at any point, between steps and inside of them?
 
-    A kernel restored before every step must emit in each step what an undisturbed one emits; a script of crashes and
-    ticks must give the same in the end; and a step that is run again, its rows in another order and other portions,
-    must emit what it had emitted the first time.
+    A kernel restored before every step must emit in each step what an undisturbed one emits, also in a long stream; a
+    script of crashes and ticks must give the same in the end; and a step that is run again, its rows in another order
+    and other portions, must emit what it had emitted the first time.
     """
+
+    def restored(plan: P, steps: Sequence[list[Portion]]) -> Host:
+        calm, restarted = _host(case, plan), _host(case, plan, restart_every_step=True)
+        for number, batch in enumerate(steps, start=1):
+            _same_step(calm, calm.step(batch), restarted.step(batch), f"step {number} after a restore")
+        _same_step(calm, calm.drain(), restarted.drain(), "the last tick after a restore")
+        return calm
 
     def ask(drawn: tuple[Scenario[P], list[Line]]) -> None:
         scenario, script = drawn
-        calm, restarted = _host(case, scenario.plan), _host(case, scenario.plan, restart_every_step=True)
-        for number, batch in enumerate(scenario.batches, start=1):
-            _same_step(calm, calm.step(batch), restarted.step(batch), f"step {number} after a restore")
-        _same_step(calm, calm.drain(), restarted.drain(), "the last tick after a restore")
+        calm = restored(scenario.plan, scenario.batches)
         for lines in (_each_lost_at_its_end(scenario.batches), script):
             disturbed = play(_host(case, scenario.plan), lines)
             same_tables(disturbed, calm.results(), ordered=False, label="crashed and run again")
@@ -112,7 +118,11 @@ def after_restore(case: Case[P], examples: int | None = None) -> None:
     def with_script(scenario: Scenario[P]) -> SearchStrategy[tuple[Scenario[P], list[Line]]]:
         return st.tuples(st.just(scenario), _scripts(scenario.batches))
 
+    def ask_bulk(scenario: Scenario[P]) -> None:
+        restored(scenario.plan, _bulk(case, scenario.portions))
+
     _ask(ask, _scenarios(case).flatmap(with_script), examples)
+    _ask_bulk(ask_bulk, case)
 
 
 def within_budget(case: Case[P], examples: int | None = None) -> None:
@@ -134,7 +144,7 @@ def within_budget(case: Case[P], examples: int | None = None) -> None:
         host.drain()
 
     _ask(ask, _scenarios(case), examples)
-    _ask(ask_bulk, _scenarios(case).filter(lambda s: any(p.rows.num_rows for p in s.portions)), _BULK_EXAMPLES)
+    _ask_bulk(ask_bulk, case)
 
 
 #: The questions by the words of the style guide.
@@ -152,7 +162,15 @@ def questions_for(case: Case[Any]) -> dict[str, Callable[..., None]]:
     return {words: ask for words, ask in QUESTIONS.items() if case.cut_free or ask is not any_cut}
 
 
-def _ask(ask: Callable[[T], None], drawn: SearchStrategy[T], examples: int | None) -> None:
+def _ask_bulk(ask: Callable[[Scenario[P]], None], case: Case[P]) -> None:
+    """Put a question to a few examples that are repeated until there are many rows; fewer would not show the fault."""
+    some = _scenarios(case).filter(lambda scenario: any(portion.rows.num_rows for portion in scenario.portions))
+    _ask(ask, some, _BULK_EXAMPLES, without=(Phase.shrink,))
+
+
+def _ask(
+    ask: Callable[[T], None], drawn: SearchStrategy[T], examples: int | None, without: tuple[Phase, ...] = ()
+) -> None:
     """Put a question to many examples: as many as the Hypothesis profile says, unless told otherwise."""
     profile = settings()
     asked = settings(
@@ -161,7 +179,7 @@ def _ask(ask: Callable[[T], None], drawn: SearchStrategy[T], examples: int | Non
         deadline=None,
         report_multiple_bugs=False,
         # Explaining repeats the test many times over, for hints that a bag of rows gives better.
-        phases=[phase for phase in profile.phases if phase is not Phase.explain],
+        phases=[phase for phase in profile.phases if phase not in (Phase.explain, *without)],
         suppress_health_check=list(HealthCheck),
     )(given(drawn)(ask))
     asked()
@@ -220,20 +238,21 @@ def _weighing(case: Case[P], plan: P) -> WeighingHost:
 
 
 def _bulk(case: Case[P], portions: Iterable[Portion]) -> list[list[Portion]]:
-    """The rows of each side again and again, until there are many; the sides take turns."""
+    """The rows of each side again and again, each time later, until there are many; the sides take turns."""
     sides: dict[int, list[pa.RecordBatch]] = {}
     for side, rows in portions:
         if rows.num_rows:
             sides.setdefault(side, []).append(rows)
-    size = case.bulk_portion
+    whole = {side: pa.concat_batches(parts) for side, parts in sides.items()}
+    times = -(-case.bulk_rows // sum(rows.num_rows for rows in whole.values()))
+    count = max(case.bulk_rows // len(whole) // case.bulk_portion, 1)
     pieces = []
-    for side, parts in sides.items():
-        rows = pa.concat_batches(parts)
-        tiled = pa.concat_batches([rows] * (size // rows.num_rows + 2))
-        starts = range(0, case.bulk_rows // len(sides), size)
-        pieces.append([Portion(side, tiled.slice(start % rows.num_rows, size)) for start in starts])
+    for side, rows in repeated(whole, case.event_time, times).items():
+        ends = [rows.num_rows * number // count for number in range(count + 1)]
+        pieces.append([Portion(side, rows.slice(begin, end - begin)) for begin, end in pairwise(ends)])
     turns = [portion for turn in zip(*pieces, strict=True) for portion in turn]
-    return [turns[i : i + _PORTIONS_A_BATCH] for i in range(0, len(turns), _PORTIONS_A_BATCH)]
+    size = -(-len(turns) // _BULK_STEPS)
+    return [turns[i : i + size] for i in range(0, len(turns), size)]
 
 
 def _same_step(host: Host, calm: list[Emission], other: list[Emission], label: str) -> None:
