@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import hashlib
 import json
 import socket
 import stat
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from penstock.cli.serve import address, hosts
 from penstock.errors import BadOption, ServerDamaged, ServerInUse
-from penstock.server.auth import open_token
+from penstock.server.auth import Token, open_token
 from penstock.server.books import Books
-from penstock.server.guard import POLICY
+from penstock.server.guard import POLICY, Guard
 from penstock.server.limits import Limits
 from tests.server.conftest import eventually
 from tests.server.dry import Served, served
@@ -151,6 +155,42 @@ def test_who_sends_too_much_is_told(server: Served, size: int) -> None:
             assert client.post("/queries", content=b"x" * size).status_code == 413
 
 
+def test_who_has_sent_too_much_and_waits_is_told_at_once() -> None:
+    """Nothing more comes of a body that came in one piece; the server waited for it as long as a body may take."""
+    headers = [(b"host", b"here"), (b"authorization", b"Bearer t"), (b"content-type", b"application/json")]
+    pieces = [{"type": "http.request", "body": b"x" * 20_001, "more_body": False}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return pieces.pop() if pieces else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def call() -> None:
+        token = Token(hashlib.sha256(b"t").hexdigest())
+        guard = Guard(send, token, frozenset({"here"}), replace(LIMITS, body_seconds=60), lambda: None)  # type: ignore[arg-type]
+        scope = {"type": "http", "path": "/queries", "method": "POST"}
+        async with asyncio.timeout(5):
+            await guard({**scope, "headers": [*headers, (b"transfer-encoding", b"chunked")]}, receive, send)
+
+    asyncio.run(call())
+    assert sent[0]["status"] == 413
+
+
+@pytest.mark.parametrize("header", ["Origin: http://127.0.0.1:{}", "Sec-Fetch-Site: same-origin"])
+def test_a_header_that_comes_twice_hides_nothing(server: Served, header: str) -> None:
+    name, good = header.format(server.port).split(": ", 1)
+    bad = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}[name]
+    for values in ((bad, good), (good, bad)):
+        lines = "".join(f"{name}: {value}\r\n" for value in values)
+        said = server.raw(
+            f"GET /queries HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAuthorization: Bearer {server.token}\r\n"
+            f"{lines}Connection: close\r\n\r\n".encode()
+        )
+        assert said.split(b" ", 2)[1] == b"403", said[:200]
+
+
 def test_a_body_without_a_length_is_counted(server: Served) -> None:
     with server.client(**{"Content-Type": "application/json"}) as client:
         answer = client.post("/queries", content=(b"x" * 1_000 for _ in range(30)))
@@ -210,6 +250,7 @@ def test_texts_that_would_reach_beyond_the_catalogue_are_refused(server: Served,
     [
         "/page/../app.py", "/page/%2e%2e/app.py", "/page/..%2fapp.py", "/page/%2e%2e%2f%2e%2e%2f%2e%2e%2fetc%2fpasswd",
         "/page//etc/passwd", "/page/%00", "/page/.", "/../../etc/passwd", "/page/..\\app.py", "/page/" + "a/" * 500,
+        "/page/" + "a" * 300 + ".js",
     ],
 )  # fmt: skip
 def test_no_file_beside_the_page_is_served(server: Served, path: str) -> None:

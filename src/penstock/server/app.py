@@ -198,9 +198,12 @@ def _telling(app: FastAPI, engine: Engine, hub: Hub, limits: Limits) -> None:
 def _page(app: FastAPI) -> None:
     def file(name: str) -> Response:
         # Resolved, then required to lie below the page's own folder.
-        found = (_PAGE / name).resolve() if "\0" not in name else _PAGE
-        if _PAGE.resolve() not in found.parents or found.suffix not in _KINDS or not found.is_file():
-            raise HTTPException(404)
+        try:
+            found = (_PAGE / name).resolve()
+            if _PAGE.resolve() not in found.parents or found.suffix not in _KINDS or not found.is_file():
+                raise HTTPException(404)
+        except (OSError, ValueError):  # no name that a file could have
+            raise HTTPException(404) from None
         return FileResponse(found, media_type=_KINDS[found.suffix])
 
     @app.get("/", include_in_schema=False)

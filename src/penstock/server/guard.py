@@ -48,11 +48,12 @@ OPEN_BELOW = "/page/"
 
 
 class Refused(Exception):
-    """A call that is not let in, with the status and what the caller is told."""
+    """A call that is not let in, with the status and what the caller is told; `unread`, where its body still comes."""
 
-    def __init__(self, status: int, what: str, do: str = "") -> None:
+    def __init__(self, status: int, what: str, do: str = "", *, unread: bool = False) -> None:
         super().__init__(what)
         self.status = status
+        self.unread = unread
         self.body = {"error": {"kind": "Refused", "what": what, "why": "", "do": do}}
 
 
@@ -101,7 +102,7 @@ class Guard:
             await self._app(scope, _replay(await self._body(receive), receive) if has_body else receive, headed)
         except Refused as refused:
             if not began:
-                if refused.status == 413:
+                if refused.unread:
                     await self._drain(receive)
                 await answer(headed, refused.status, refused.body)
         except PenstockError as error:
@@ -123,10 +124,10 @@ class Guard:
         host = found.get(b"host", "")
         if len(hosts) != 1 or host.lower() not in self._hosts:
             raise Refused(421, f"This server does not answer for the host {host!r}.", "Use an address that it printed.")
-        origin = found.get(b"origin")
-        if origin is not None and not _is_of(origin, host):
-            raise Refused(403, "Pages of other origins may not call this server.")
-        if found.get(b"sec-fetch-site") in ("cross-site", "same-site"):
+        # All of them: of a header that comes twice, the second must not hide the first.
+        origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
+        sites = {value for name, value in headers if name == b"sec-fetch-site"}
+        if not all(_is_of(origin, host) for origin in origins) or sites & {b"cross-site", b"same-site"}:
             raise Refused(403, "Pages of other origins may not call this server.")
         path, method = scope["path"], scope["method"]
         is_page = path in OPEN or path.startswith(OPEN_BELOW)
@@ -134,12 +135,15 @@ class Guard:
             raise Refused(401, "This call has no token, or not the right one.", "Send Authorization: Bearer <token>.")
         size = found.get(b"content-length", "0")
         if not size.isdigit() or int(size) > self._limits.body:
-            raise Refused(413, f"A body has at most {self._limits.body:,} bytes.")
+            raise self._too_large(unread=True)
         has_body = size != "0" or b"transfer-encoding" in found
         kind = found.get(b"content-type", "").partition(";")[0].strip().lower()
         if (has_body or method in ("POST", "PUT", "PATCH")) and kind != "application/json":
             raise Refused(415, "Bodies are JSON.", "Send Content-Type: application/json.")
         return has_body
+
+    def _too_large(self, *, unread: bool) -> Refused:
+        return Refused(413, f"A body has at most {self._limits.body:,} bytes.", unread=unread)
 
     async def _drain(self, receive: Receive) -> None:
         """Take what comes and drop it, up to a point: one who is still sending would see a cut, and no answer."""
@@ -164,7 +168,7 @@ class Guard:
                 raise Refused(408, "The body did not come in time.") from None
             body += message.get("body", b"")
             if len(body) > self._limits.body:
-                raise Refused(413, f"A body has at most {self._limits.body:,} bytes.")
+                raise self._too_large(unread=message.get("more_body", False))
             if not message.get("more_body", False):
                 return body
 
