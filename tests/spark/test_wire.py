@@ -9,12 +9,16 @@ import pytest
 
 from penstock.kernels.contract import SET_ASIDE_SCHEMA
 from penstock.plan.base import Side
+from penstock.plan.routing import RangeSide
 from penstock.spark import sink, wire
+from penstock.spark.outbox import Attempt, Outbox, Parcel
 from penstock.spark.sink import StagedFile
-from penstock.spark.wire import ASIDE, CORRUPT, EVENT_TIME, SOURCE, from_blob, in_larger, packer
+from penstock.spark.wire import ASIDE, CORRUPT, EVENT_TIME, SOURCE, from_blob, in_larger, packer, unpacker
 
 SCHEMA = pa.schema([("k", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 IDS = (70, 71, 72)
+#: Of the fields of a parcel.
+KINDS = (pa.string(), pa.binary(), pa.string())
 
 
 def rows(*keys: int) -> pa.RecordBatch:
@@ -72,6 +76,23 @@ def test_records_that_do_not_fit_go_aside_with_their_text_and_file():
     [(slot, blob)] = [(slot, blob) for slot, side, blob in found if side == ASIDE]
     [aside] = from_blob(blob, SET_ASIDE_SCHEMA).to_pylist()
     assert (slot, aside["source"], aside["raw"]) == (IDS[0], "f", "?!")
+
+
+def test_rows_that_go_by_range_go_to_every_slot_that_they_may_meet():
+    side = RangeSide(SCHEMA, column="k", split=(10.0, 20.0), reach=(-5.0, 0.0))
+    assert keys_by_slot(packed(side, rows(3, 12, 25))) == {70: [3, 12], 71: [12, 25], 72: [25]}
+
+
+def test_a_channel_is_read_and_the_files_of_others_are_let_go(tmp_path):
+    outbox = Outbox(tmp_path, Attempt())
+    sent = [*outbox.add("results", rows(1, 2)), *outbox.add("late", rows(3)), *outbox.close()]
+    sent.append(Parcel("results", rows(4).serialize().to_pybytes(), None))
+    columns = [pa.array(column, kind) for column, kind in zip(zip(*sent, strict=True), KINDS, strict=True)]
+    numbers = pa.RecordBatch.from_arrays([pa.array([None], column.type) for column in columns], Parcel._fields)
+    message = pa.RecordBatch.from_arrays(columns, Parcel._fields)
+    found = list(unpacker("results", SCHEMA)([numbers, message]))
+    assert [one["k"].to_pylist() for one in found] == [[1, 2], [4]]
+    assert not list(tmp_path.iterdir())
 
 
 def test_small_batches_are_put_together_in_order(monkeypatch):
