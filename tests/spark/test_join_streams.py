@@ -124,6 +124,8 @@ def youngest(key, age, partner):
     return -age.astype(float)
 
 
+#: Names that Spark's parser would take apart.
+PADS = ("pad`0", "pad.1")
 POLICIES = [("rand", "full"), ("prob", "inner"), ("life", "left"), ("heeb", "right"), (youngest, "inner")]
 
 
@@ -133,8 +135,8 @@ POLICIES = [("rand", "full"), ("prob", "inner"), ("life", "left"), ("heeb", "rig
 def test_live_and_caught_up_are_the_exact_join(desk, policy, how):
     """With less memory than the window needs; in two runs, the second with what came since."""
     left, right = (
-        rows.append_column(f"pad{side}", pa.array(["x" * 300] * rows.num_rows))
-        for side, rows in enumerate(tables(1_600, jumble=3))
+        rows.append_column(name, pa.array(["x" * 300] * rows.num_rows))
+        for name, rows in zip(PADS, tables(1_600, jumble=3), strict=True)
     )
     options = {"lateness": "4 s", "policy": policy, "archive": True, "memory": "512KB", "slots": 2, "how": how}
     if policy == "heeb":  # its model is of the whole stream
@@ -151,7 +153,7 @@ def test_live_and_caught_up_are_the_exact_join(desk, policy, how):
     live = bag(desk.written(flow, "results").select(RESULT.names))
     found = bag(desk.written(flow, "found").select(RESULT.names))
     mark = watermark(left, right, 4_000_000)
-    want = bag(exact(left.drop(["pad0"]), right.drop(["pad1"]), how, closed=mark))
+    want = bag(exact(left.drop([PADS[0]]), right.drop([PADS[1]]), how, closed=mark))
     assert live + found == want, (live + found - want, want - live - found)
     assert all(one.results > 0 and one.left_early > 0 for one in done)
     totals = flow.progress()["totals"]

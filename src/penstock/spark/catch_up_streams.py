@@ -203,16 +203,18 @@ class _Job:
     def _side(self, side: int) -> DataFrame:
         """The rows of a side: own columns renamed, when each was in memory, and in which micro-batch that was noted."""
         rows = self._read(ARCHIVE[side], self._shape.archived(side))
+        # Columns go by their places: a name may have dots or backticks in it.
+        own = [f"c{i}" for i in range(len(self._shape.sides[side]))]
+        rows = rows.toDF(*own, *rows.columns[len(own) :])
         left = self._read(RESIDENCE, RESIDENCE_SCHEMA).where(fn.col("_side") == side)
         notes = left.groupBy("_slot", "_number").agg(
             fn.min(fn.when(fn.col("_reason") == "evicted", fn.col("_left"))).alias("_gone"),
             fn.min("_batch").alias("_noted"),
         )
         joined = rows.drop("_reason").join(notes, ["_slot", "_number"], "left")
-        own = [fn.col(f"`{name}`").alias(f"c{i}") for i, name in enumerate(self._shape.sides[side].names)]
         return joined.select(
             *own,
-            *(fn.col(name) for name in ("_time", "_slot", "_number", "_before", "_entered", "_batch", "_file", "_row")),
+            *("_time", "_slot", "_number", "_before", "_entered", "_batch", "_file", "_row"),
             fn.coalesce("_left", "_gone", fn.lit(_EVER)).alias("_until"),
             fn.when(fn.col("_left").isNotNull(), fn.col("_batch")).otherwise(fn.col("_noted")).alias("_noted"),
         )
