@@ -67,7 +67,7 @@ def test_bulk_is_many_rows_of_the_same_kinds_in_small_portions():
 
     portions = [Portion(0, rows(1, 2, 3)), Portion(1, rows(4)), Portion(0, rows())]
     bulk = [p for batch in _bulk(dataclasses.replace(CASE, bulk_rows=800, bulk_portion=100), portions) for p in batch]
-    assert [(side, piece.num_rows) for side, piece in bulk] == [(0, 100), (1, 100)] * 4
+    assert [(side, piece.num_rows) for side, piece in bulk] == [(0, 150), (1, 50)] * 4
     left = pa.Table.from_batches([piece for side, piece in bulk if side == 0])["x"].to_pylist()
     assert left[:200] == [1 + i % 3 for i in range(200)]
 

@@ -17,7 +17,7 @@ from penstock.kernels.contract import Emission, Kernel, Portion
 from penstock.testing.case import Case, Tables, same_tables
 from penstock.testing.event_time import repeated
 from penstock.testing.host import Host
-from penstock.testing.markers import CRASH, CRASH_MIDWAY, TICK, Line, play, shuffled
+from penstock.testing.markers import CRASH, CRASH_MIDWAY, TICK, Crash, CrashMidway, Line, play, shuffled
 from penstock.testing.strategies import batches
 from penstock.testing.weigh import Scale, WeighingHost
 
@@ -110,10 +110,12 @@ def after_restore(case: Case[P], examples: int | None = None) -> None:
 
     def ask(drawn: tuple[Scenario[P], list[Line]]) -> None:
         scenario, script = drawn
-        calm = restored(scenario.plan, scenario.batches)
+        plan, settled = scenario.plan, case.settled or (lambda plan, tables: tables)
+        calm = settled(plan, restored(plan, scenario.batches).results())
         for lines in (_each_lost_at_its_end(scenario.batches), script):
-            disturbed = play(_host(case, scenario.plan), lines)
-            same_tables(disturbed, calm.results(), ordered=False, label="crashed and run again")
+            disturbed, undisturbed = (play(_host(case, plan), some) for some in (lines, _without_crashes(lines)))
+            same_tables(disturbed, undisturbed, ordered=False, label="crashed and run again")
+            same_tables(settled(plan, disturbed), calm, ordered=False, label="with and without ticks")
 
     def with_script(scenario: Scenario[P]) -> SearchStrategy[tuple[Scenario[P], list[Line]]]:
         return st.tuples(st.just(scenario), _scripts(scenario.batches))
@@ -197,6 +199,10 @@ def _scenarios(case: Case[P]) -> SearchStrategy[Scenario[P]]:
 def _each_lost_at_its_end(steps: Sequence[list[Portion]]) -> list[Line]:
     """Every step emits all it has, is lost before it is stored, and runs again with its rows in another order."""
     return [line for number, step in enumerate(steps) for line in (CRASH_MIDWAY(_ALL, shuffled(number)), step)]
+
+
+def _without_crashes(lines: Sequence[Line]) -> list[Line]:
+    return [line for line in lines if not isinstance(line, Crash | CrashMidway)]
 
 
 def _scripts(steps: Sequence[list[Portion]]) -> SearchStrategy[list[Line]]:
