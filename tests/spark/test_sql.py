@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from penstock.spark.pipeline import renamed
 from penstock.testing import assert_same_rows
 from tests.spark.conftest import FINITE, Desk
 from tests.sql.papers import PRINTED
@@ -294,3 +295,8 @@ def test_a_view_of_a_stream_and_a_table(world, tmp_path):
         got = view.read().frame.toArrow()
     expected = world.judge(select).cast(got.schema)
     assert_same_rows(got, expected, label="named")
+
+
+def test_streams_of_a_pipeline_may_have_columns_of_any_name(spark):
+    rows = spark.createDataFrame([(1, 2)], "`a.b ``c``` int, k int")
+    assert renamed(rows, {"a.b `c`": "x"}).collect() == [(1,)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as fn
 
 from penstock.errors import SessionNotReady
-from penstock.spark.schema import spark_schema
+from penstock.spark.schema import quoted, spark_schema
 from penstock.spark.sources import json_records, read_csv, read_json
 from penstock.spark.wire import marks_in
 
@@ -57,7 +57,7 @@ def open_stream(spark: SparkSession, stream: Stream) -> DataFrame:
         return spark.readStream.schema(schema).options(**options).parquet(str(place))
     rows = spark.readStream.format(stream.format).options(**options).load()
     if not stream.decoded:
-        return rows.select(*(f"`{name}`" for name in stream.columns.names))
+        return rows.select(*(quoted(name) for name in stream.columns.names))
     source = fn.lit(stream.format)
     if stream.format == "kafka":
         source = fn.concat_ws("/", fn.lit("kafka:"), "topic", "partition", "offset")
@@ -68,7 +68,7 @@ def open_stream(spark: SparkSession, stream: Stream) -> DataFrame:
 
 def renamed(rows: DataFrame, columns: Mapping[str, str], every: str | None = None) -> DataFrame:
     """Some columns by other names, with those that mark bad records; `every` is a key that all rows share."""
-    chosen = [fn.col(f"`{old}`").alias(new) for old, new in columns.items()]
+    chosen = [quoted(old).alias(new) for old, new in columns.items()]
     chosen += [fn.col(name) for name in marks_in(rows.columns)]
     chosen += [fn.lit(0).cast("int").alias(every)] if every is not None else []
     return rows.select(*chosen)

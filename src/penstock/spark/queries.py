@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 
 from penstock.plan.views.expressions import Call, Expression, walk
 from penstock.plan.views.expressions import Column as OurColumn
-from penstock.spark.schema import spark_schema
+from penstock.spark.schema import quoted, spark_schema
 from penstock.spark.views.expressions import build
 from penstock.spark.wire import marks_in
 
@@ -34,8 +34,8 @@ def watermark_of(frame: DataFrame) -> tuple[str, int] | None:
 
 def named(frame: DataFrame, columns: Sequence[tuple[str, str]], every: str | None = None) -> DataFrame:
     """Some columns by other names; `every` is a further one that is the same for all rows."""
-    chosen = [fn.col(_quoted(old)).alias(new) for old, new in columns]
-    marks = [fn.col(_quoted(name)) for name in marks_in(frame.columns)]
+    chosen = [quoted(old).alias(new) for old, new in columns]
+    marks = [quoted(name) for name in marks_in(frame.columns)]
     return frame.select(*chosen, *([fn.lit(0).cast("int").alias(every)] if every else []), *marks)
 
 
@@ -49,7 +49,7 @@ def chosen(
     """The rows that a condition lets through, with the columns of a select list, as Spark's own expressions."""
 
     def column(part: Any) -> Column:
-        return fn.col(_quoted(names(part) if names is not None else part.name))
+        return quoted(names(part) if names is not None else part.name)
 
     rows = frame if condition is None else frame.where(build(condition, column))
     types = [field.dataType for field in spark_schema(schema).fields]
@@ -82,7 +82,3 @@ def empty(spark: Any, schema: pa.Schema) -> DataFrame:
 def inserts(frame: DataFrame, operation: str) -> DataFrame:
     """A stream as changes of a table to which its rows are added."""
     return frame.withColumn(operation, fn.lit("insert"))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

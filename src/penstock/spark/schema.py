@@ -6,14 +6,20 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import functions as fn
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.errors import BadOption, PlanError, UnsupportedType
 from penstock.spark.wire import marks_in
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
+
+
+def quoted(name: str) -> Column:
+    """A column by its name: those of users may have dots and backticks in them."""
+    return fn.col("`" + name.replace("`", "``") + "`")
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:

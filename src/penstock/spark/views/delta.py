@@ -24,9 +24,9 @@ from pyspark.sql.types import ByteType, DoubleType, FloatType, StructField, Stru
 
 from penstock.plan.views.expressions import Column, sources_of
 from penstock.plan.views.query import Query
-from penstock.spark.schema import spark_schema
+from penstock.spark.schema import quoted, spark_schema
 from penstock.spark.views.expressions import build, condition
-from penstock.spark.views.groups import LOST, ROWS, SIGN, Groups, column, named, quoted
+from penstock.spark.views.groups import LOST, ROWS, SIGN, Groups, column, named
 from penstock.spark.views.store import File, TableVersion
 
 if TYPE_CHECKING:

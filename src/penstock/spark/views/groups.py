@@ -17,6 +17,7 @@ from pyspark.sql.types import DecimalType, DoubleType, FloatType, IntegralType, 
 
 from penstock.plan.views.expressions import Aggregate, Column, Key, Total
 from penstock.plan.views.query import Query
+from penstock.spark.schema import quoted
 from penstock.spark.views.expressions import build
 
 if TYPE_CHECKING:
@@ -272,8 +273,3 @@ def column(part: Column | Key | Total) -> SparkColumn:
     """A column of a source, in our frames."""
     assert isinstance(part, Column)
     return quoted(named(part))
-
-
-def quoted(name: str) -> SparkColumn:
-    """A column by its name: those of users may have dots and backticks in them."""
-    return fn.col("`" + name.replace("`", "``") + "`")
