@@ -77,7 +77,7 @@ def test_queries_are_grouped_answered_and_fail_alone(shop: Shop, engines: Callab
     explained = engine.explain(QUERIES["dear"][0])
     assert explained["shares_with"] == ["cheap", "dear"]
     assert "one scan of the table" in explained["explanation"]
-    assert {group["state"] for group in engine.progress()["groups"]} == {"running"}
+    eventually(lambda: {group["state"] for group in engine.progress()["groups"]} == {"running"}, 60)
     # An aggregate that comes later begins with the answer of the moment.
     least = "SELECT MIN(quantity) AS least FROM orders WHERE product_id BETWEEN 10 AND 20"
     eventually(lambda: engine.results("least").rows.num_rows > 0)

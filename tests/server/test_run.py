@@ -167,7 +167,7 @@ def test_check_says_what_is_there_and_every_fault_with_its_line(folder: Path) ->
     said = CliRunner().invoke(app, ["check", str(folder / "pipeline.toml")])
     assert said.exit_code == 1
     flat = " ".join(said.output.split())
-    for words in ("2 faults", "pipeline.toml:17:", "prise", "pipeline.toml:21:", "lift"):
+    for words in ("2 faults", "pipeline.toml:18:", "prise", "pipeline.toml:22:", "lift"):
         assert words in flat, said.output
 
 

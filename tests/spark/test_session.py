@@ -84,6 +84,7 @@ def test_tasks_without_work_are_told_of(recwarn: pytest.WarningsRecorder) -> Non
 
 def test_a_session_is_heard_though_one_before_it_had_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "ensure_callback_server_started", lambda gateway: None)
+    monkeypatch.setattr(listener, "all_copies", lambda: Path("nowhere"))
     for _ in range(10):
         session = Session()
         listener.listen(session, "flow", session)  # type: ignore[arg-type]
