@@ -7,6 +7,7 @@ import pytest
 
 from penstock.errors import UnreadableTable
 from penstock.kernels.contract import RESULTS
+from penstock.kernels.measure import measure
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.following import FollowingJoin, _Lot
 from penstock.tables import table
@@ -43,7 +44,7 @@ def rows(*keys):
 
 def hosted(shelf, **options):
     first = shelf.load("1")
-    budget = 64 << 20
+    budget = options.pop("budget", 64 << 20)
 
     def make():
         return FollowingJoin(STREAM, first, on=Equal(("k",)), budget=budget, source=shelf,
@@ -158,6 +159,19 @@ def test_the_first_step_uses_the_version_it_is_told(tmp_path):
     found, numbers = step(host, 1, 9)
     assert (found, numbers["rows_parked"]) == ([(1, 1)], 1)
     assert step(host)[0] == [(9, 2)]
+
+
+def test_less_memory_holds_fewer_of_those_that_wait(tmp_path):
+    shelf = Shelf(tmp_path)
+    shelf.put([1])
+    host = hosted(shelf, patience=9, how="left", budget=16 << 20)
+    parked = [step(host, *range(many, 2 * many))[1]["rows_parked"] for many in (100, 40_000)]
+    assert parked == [100, 40_100]
+    small = 4 << 20
+    host.make = hosted(shelf, patience=9, how="left", budget=small).make
+    found, numbers = step(host)
+    assert (len(found), numbers["rows_parked"], numbers["rows_gave_up"]) == (40_000, 100, 40_000)
+    assert sum(measure(group.rows) for group in host.kernel._groups) <= small / 4
 
 
 def test_rows_wait_on_when_patience_is_shortened(tmp_path):

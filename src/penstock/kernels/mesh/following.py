@@ -158,9 +158,12 @@ class FollowingJoin(MeshJoin):
 
     def _again(self, changed: bool) -> Iterator[Emission]:
         """A step's worth of patience is gone; with a new version the rows that wait have another chance."""
-        groups, self._groups = self._groups, []
+        groups, self._groups, held = self._groups, [], 0.0
         for group in groups:
-            if changed:
+            held += measure(group.rows)
+            if held > self._for_parked / 2:  # there was more memory before a restart
+                yield from self._give_up(group.rows)
+            elif changed:
                 yield from self._park(self._take_in([group.rows]), group.patience - 1)
             elif group.patience > 1:
                 self._groups.append(group._replace(patience=group.patience - 1))
