@@ -233,7 +233,8 @@ def test_a_pipeline_ends_cleanly_on_ctrl_c(folder: Path) -> None:
         text=True,
     )
     try:
-        eventually(lambda: list((folder / "dear").glob("*.parquet")) or program.poll() is not None, 120)
+        first = "pipeline-run/groups/*/checkpoint/commits/0"  # groups begin in turn
+        eventually(lambda: len(list(folder.glob(first))) == 3 or program.poll() is not None, 120)
         write(folder, 50, 30)
         program.send_signal(signal.SIGINT)  # that of SIGTERM is asked of the server
         said, _ = program.communicate(timeout=120)
