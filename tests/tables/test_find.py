@@ -64,7 +64,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     write(numbers(10), tmp_path / "t")
     os.mkfifo(tmp_path / "t" / "zzz.parquet")
     for place in (tmp_path / "t", tmp_path / "t" / "zzz.parquet"):
-        with pytest.raises(UnreadableTable, match=r"zzz\.parquet is no plain file"):
+        with pytest.raises(UnreadableTable, match=r"zzz\.parquet is not a plain file"):
             table(place, key="id")
 
 
@@ -118,5 +118,5 @@ def test_faulty_keys_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedType, match="tags"):
         table(tmp_path, key="tags")
     for key in ([], ["product_id", "product_id"], 5, None, [5]):
-        with pytest.raises(BadOption, match="is no key"):
+        with pytest.raises(BadOption, match="is not a key"):
             table(tmp_path, key=key)

@@ -109,6 +109,15 @@ def test_iceberg_has_the_rows_of_its_snapshots(iceberg, tmp_path):
     assert old["later"].null_count == 5
 
 
+def test_iceberg_columns_that_were_dropped_are_not_read(iceberg, tmp_path):
+    iceberg.append(sample(0))
+    with iceberg.update_schema() as update:
+        update.delete_column("day")
+    now = table(tmp_path / "n" / "t", key="k")
+    assert now.schema.names == ["k", "name"]
+    assert_same_rows(rows_of(now), sample(0).drop_columns(["day"]))
+
+
 def test_iceberg_columns_that_were_renamed_are_refused(iceberg, tmp_path):
     iceberg.append(sample(0))
     with iceberg.update_schema() as update:

@@ -273,6 +273,22 @@ def test_memory_of_a_page_stays_within_what_it_says(tmp_path: Path, options: dic
         assert page.row_bytes < 8 << 20
 
 
+@pytest.mark.parametrize("checksums", [False, True])
+def test_long_texts_that_rows_share_are_decoded_few_at_a_time(tmp_path: Path, checksums: bool) -> None:
+    """Under a dictionary they take no room on disk: 20,000 rows were taken for short ones, and decoded all at once."""
+    rows, length = 20_000, 20_000
+    texts = pa.array([letter * length for letter in "abc"])
+    shared = pa.DictionaryArray.from_arrays(pa.array(np.arange(rows, dtype=np.int32) % 3), texts)
+    source = pa.table({"k": np.arange(rows), "t": shared})
+    found = table(write(source, tmp_path, row_group_size=rows, write_page_checksum=checksums), key="k")
+    page, pool = found.pages[0], pa.default_memory_pool()
+    assert page.row_width > length
+    reader = found.open()
+    base = pool.bytes_allocated()
+    highest = _peak(lambda: reader.take(page, np.array([0, rows - 1])), pool)
+    assert highest - base <= page.row_bytes + 200_000 < 100 << 20
+
+
 def _peak(call: object, pool: pa.MemoryPool) -> int:
     """The most bytes Arrow held during a call, sampled from another thread (the reading lets others run)."""
     import threading

@@ -32,5 +32,5 @@ def test_where_a_path_leads(given, meant):
 
 @pytest.mark.parametrize("none", ["", "a\0b", 5, None, b"/srv", "a" * 300, "~nobody-of-that-name/out"])
 def test_no_path(none):
-    with pytest.raises(BadOption, match="is no path"):
+    with pytest.raises(BadOption, match="is not a path"):
         place_of(none, "results")

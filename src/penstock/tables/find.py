@@ -46,7 +46,7 @@ def key_columns(key: str | Sequence[str]) -> tuple[str, ...]:
     """The columns of a key, however they were named."""
     columns = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, list | tuple) else ()
     if not columns or not all(isinstance(name, str) for name in columns) or len(set(columns)) != len(columns):
-        raise BadOption(f"key={key!r} is no key.", do="Name one column, or a list of different columns.")
+        raise BadOption(f"key={key!r} is not a key.", do="Name one column, or a list of different columns.")
     return columns
 
 

@@ -82,7 +82,7 @@ def _open(where: Path) -> Any:
             return StaticTable.from_metadata(str(last))
     except (OSError, ValueError, ValidationError) as fault:
         raise UnreadableTable(
-            f"{last} is no metadata of an Iceberg table: {str(fault).splitlines()[0]}.",
+            f"{last} is not metadata of an Iceberg table: {str(fault).splitlines()[0]}.",
             do="Restore it, or write a snapshot.",
         ) from fault
 

@@ -221,7 +221,7 @@ def _plain_file(path: Path) -> Path:
     # To open a pipe would be to wait for somebody who writes to it.
     if path.exists() and not path.is_file():
         raise UnreadableTable(
-            f"{path} is no plain file.",
+            f"{path} is not a plain file.",
             why="A pipe, a socket or a device cannot be read as Parquet.",
             do="Move it away, or write the rows into a Parquet file first.",
         )

@@ -27,14 +27,17 @@ BUFFER = 1 << 18
 _USUAL_PAGE = 5 << 18
 _USUAL_DICTIONARY = 1 << 20
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_2 = 0, 2, 3
+# Thrift: the field after the last one is a 32-bit integer; some later field is a struct.
+_NEXT_INTEGER, _STRUCT = 0x15, 0x0C
 
 
 class PageSizes(NamedTuple):
-    """The first page of a column chunk, unpacked and packed, and its dictionary."""
+    """The first page of a column chunk, unpacked and packed; its dictionary, and how many values that has."""
 
     unpacked: int
     packed: int
     dictionary: int
+    entries: int
 
 
 def measured(file: Path, metadata: pq.FileMetaData) -> list[PageSizes | None]:
@@ -48,36 +51,46 @@ def measured(file: Path, metadata: pq.FileMetaData) -> list[PageSizes | None]:
 
 
 def _first_page(descriptor: int, chunk: pq.ColumnChunkMetaData) -> PageSizes | None:
-    kind, unpacked, packed = _header(descriptor, chunk.data_page_offset)
+    kind, unpacked, packed, _ = _header(descriptor, chunk.data_page_offset)
     if kind not in (_DATA_PAGE, _DATA_PAGE_2):
         return None
-    dictionary = 0
+    dictionary = entries = 0
     if chunk.has_dictionary_page and chunk.dictionary_page_offset:
-        kind, dictionary, _ = _header(descriptor, chunk.dictionary_page_offset)
+        kind, dictionary, _, entries = _header(descriptor, chunk.dictionary_page_offset)
         if kind != _DICTIONARY_PAGE:
             return None
-    return PageSizes(unpacked, packed, dictionary)
+    return PageSizes(unpacked, packed, dictionary, entries)
 
 
-def _header(descriptor: int, offset: int) -> tuple[int, int, int]:
-    """Type, unpacked and packed size of a page: the first three fields of its Thrift header, or -1."""
-    data = os.pread(descriptor, 24, offset)
-    fields = []
+def _header(descriptor: int, offset: int) -> tuple[int, int, int, int]:
+    """Type, unpacked and packed size of a page, and how many values it has: from its Thrift header. -1 or 0 if unknown.
+
+    Compact protocol: fields 1 to 3, perhaps field 4 (a checksum), then a struct whose first field is the number.
+    """
+    data = os.pread(descriptor, 40, offset)
+    fields: list[int] = []
     at = 0
-    for _ in range(3):
-        # Compact protocol: the field after the last one, a 32-bit integer; then a zigzag number of 7 bits a byte.
-        if at >= len(data) or data[at] != 0x15:
-            return -1, 0, 0
+    while len(fields) < 4 and at < len(data) and data[at] == _NEXT_INTEGER:
+        value, at = _integer(data, at + 1)
+        fields.append(value)
+    if len(fields) < 3:
+        return -1, 0, 0, 0
+    entries = 0
+    if data[at : at + 1] and data[at] & 0x0F == _STRUCT and data[at + 1 : at + 2] == bytes([_NEXT_INTEGER]):
+        entries, at = _integer(data, at + 2)
+    return fields[0], fields[1], fields[2], entries
+
+
+def _integer(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag number of 7 bits a byte, and where it ends."""
+    value = shift = 0
+    while at < len(data):
+        value |= (data[at] & 0x7F) << shift
+        shift += 7
         at += 1
-        value = shift = 0
-        while at < len(data):
-            value |= (data[at] & 0x7F) << shift
-            shift += 7
-            at += 1
-            if data[at - 1] < 0x80:
-                break
-        fields.append((value >> 1) ^ -(value & 1))
-    return fields[0], fields[1], fields[2]
+        if data[at - 1] < 0x80:
+            break
+    return (value >> 1) ^ -(value & 1), at
 
 
 def page(
@@ -89,8 +102,11 @@ def page(
     for leaf in range(group.num_columns):
         chunk = group.column(leaf)
         column = owner(chunk.path_in_schema, fields)
-        each = width(chunk, fields.field(column).type, rows)
-        cost[column] += _held(chunk, sizes[leaf] if leaf < len(sizes) else None)
+        if column is None:
+            continue
+        first = sizes[leaf] if leaf < len(sizes) else None
+        each = width(chunk, fields.field(column).type, rows, first)
+        cost[column] += _held(chunk, first)
         cost[column] += min(batch_rows(each), max(chunk.num_values, rows)) * each
         widths[column] += each
     key_bytes = 8 * rows + sum(cost[name] for name in key)
@@ -110,22 +126,29 @@ def _held(chunk: pq.ColumnChunkMetaData, first: PageSizes | None) -> int:
     return min(BUFFER, chunk.total_compressed_size) + packed + 2 * both
 
 
-def owner(path: str, fields: pa.Schema) -> str:
-    """The column a leaf belongs to."""
+def owner(path: str, fields: pa.Schema) -> str | None:
+    """The column a leaf belongs to; None if that is no column of the table any more."""
     first = path.partition(".")[0]
     if fields.get_field_index(first) >= 0:
         return first
     # A name with a dot in it.
-    return next(name for name in fields.names if path == name or path.startswith(name + "."))
+    return next((name for name in fields.names if path == name or path.startswith(name + ".")), None)
 
 
-def width(chunk: pq.ColumnChunkMetaData, type_: pa.DataType, rows: int) -> int:
-    """Bytes of a decoded value, on average; for texts under a dictionary a guess, as the metadata does not say."""
+def width(chunk: pq.ColumnChunkMetaData, type_: pa.DataType, rows: int, first: PageSizes | None) -> int:
+    """Bytes of a decoded value, on average.
+
+    Under a dictionary that is a guess: as if each of its values were as frequent as the others. A text of megabytes
+    that every row has takes a few bytes a row on disk.
+    """
     fixed = fixed_width(type_)
     if fixed is not None:
         return fixed
     stored = -(-chunk.total_uncompressed_size // max(rows, 1))
-    return 8 + (max(stored, 24) if chunk.has_dictionary_page else stored)
+    if not chunk.has_dictionary_page:
+        return 8 + stored
+    mean = first.dictionary // first.entries if first is not None and first.entries else 0
+    return 8 + max(stored, max(mean, 24) * -(-chunk.num_values // max(rows, 1)))
 
 
 def batch_rows(each: int) -> int:

@@ -16,7 +16,7 @@ from penstock.tables import bloom, files, keys
 from penstock.tables.arrow_types import as_spark, fixed_width, has_views
 from penstock.tables.base import Page, PageReader
 from penstock.tables.parquet import column_chunk
-from penstock.tables.parquet_memory import BUFFER, batch_rows, owner, width
+from penstock.tables.parquet_memory import BUFFER, PageSizes, batch_rows, measured, owner, width
 
 if TYPE_CHECKING:
     from penstock.tables.base import Hashes, RowIds
@@ -42,6 +42,9 @@ class ParquetReader(PageReader):
         self._open: OrderedDict[int, tuple[files.Stamp, pq.ParquetFile]] = OrderedDict()
         #: The stamp under which a file's fingerprint was last found to be the planned one.
         self._verified: dict[int, files.Stamp] = {}
+        #: Of each open file the pages that its columns begin with; and of one page the rows decoded at once, by column.
+        self._firsts: dict[int, list[PageSizes | None]] = {}
+        self._at_once: tuple[int, dict[str, int]] = -1, {}
 
     def hashes(self, page: Page) -> Hashes:
         """The hash of every row's key, from the key columns alone."""
@@ -83,7 +86,7 @@ class ParquetReader(PageReader):
         stored = [name for name in fields.names if name not in constants]
         size = batch_rows(page.row_width)
         if only is not None:
-            size = min((self._batch(file, group, name) for name in stored), default=size)
+            size = min((self._batch(file, page, name) for name in stored), default=size)
         try:
             for batch in file.iter_batches(size, row_groups=[group], columns=stored, use_threads=False):
                 columns = [
@@ -107,7 +110,7 @@ class ParquetReader(PageReader):
         out = np.empty(page.rows, np.uint64)
         at = 0
         key = list(self._table.key)
-        size = min(self._batch(file, group, name) for name in key)
+        size = min(self._batch(file, page, name) for name in key)
         for batch in file.iter_batches(size, row_groups=[group], columns=key, use_threads=False):
             columns = [as_spark(batch.column(name), self._table.fields.field(name).type, name) for name in key]
             out[at : at + batch.num_rows] = keys.hash_keys(columns)
@@ -128,7 +131,7 @@ class ParquetReader(PageReader):
             if field.name in constants:
                 picked.append(_constant(constants[field.name], field.type, len(rows)))
                 continue
-            size = self._batch(file, group, field.name)
+            size = self._batch(file, page, field.name)
             column = _pick_column(file, group, field, wanted, size, page.rows)
             picked.append(column if back is None else column.take(back))
         return pa.RecordBatch.from_arrays(picked, schema=fields)
@@ -137,16 +140,29 @@ class ParquetReader(PageReader):
         fields = self._table.fields
         return fields if only is None else pa.schema([fields.field(name) for name in only])
 
-    def _batch(self, file: pq.ParquetFile, group: int, name: str) -> int:
+    def _batch(self, file: pq.ParquetFile, page: Page, name: str) -> int:
         """Rows of a column that are decoded at once."""
+        if self._at_once[0] != page.index:
+            self._at_once = page.index, {}
+        known = self._at_once[1]
+        if name not in known:
+            known[name] = self._decoded(file, page, name)
+        return known[name]
+
+    def _decoded(self, file: pq.ParquetFile, page: Page, name: str) -> int:
         fields = self._table.fields
         fixed = fixed_width(fields.field(name).type)
         if fixed is not None:
             return batch_rows(fixed)
-        metadata = file.metadata.row_group(group)
-        chunks = [metadata.column(leaf) for leaf in range(metadata.num_columns)]
-        own = [chunk for chunk in chunks if owner(chunk.path_in_schema, fields) == name]
-        return min(batch_rows(width(chunk, fields.field(name).type, metadata.num_rows)) for chunk in own)
+        number, group = self._table.places[page.index]
+        metadata, firsts = file.metadata.row_group(group), self._firsts[number]
+        own = [
+            (chunk, firsts[leaf] if leaf < len(firsts) else None)
+            for leaf in range(metadata.num_columns)
+            if owner((chunk := metadata.column(leaf)).path_in_schema, fields) == name
+        ]
+        kind = fields.field(name).type
+        return min(batch_rows(width(chunk, kind, metadata.num_rows, first)) for chunk, first in own)
 
     def _steadily(self, page: Page, read: Callable[[Any, int], T]) -> T:
         """Read from a file that is the planned one before and after."""
@@ -181,6 +197,7 @@ class ParquetReader(PageReader):
             self._forget(next(iter(self._open)))
         try:
             file = pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False, coerce_int96_timestamp_unit="us")
+            self._firsts[number] = measured(path, file.metadata)
         except (OSError, pa.ArrowException) as error:
             raise files.changed(path, f"cannot be opened any more: {str(error).splitlines()[0]}") from error
         self._open[number] = now, file
@@ -211,6 +228,7 @@ class ParquetReader(PageReader):
         held = self._open.pop(number, None)
         if held is not None:
             held[1].close(force=True)
+            self._firsts.pop(number)
 
 
 def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:

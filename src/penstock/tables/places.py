@@ -18,7 +18,8 @@ def place_of(path: str | os.PathLike[str], what: str) -> Path:
     given: object = path  # whatever somebody gave
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else ""
     if not isinstance(text, str) or not text or "\0" in text:
-        raise BadOption(f"{what}: {path!r} is no path.", do="Give the path of a directory.")
+        said = repr(path) if isinstance(given, str | bytes | int | None) else f"a {type(path).__name__}"
+        raise BadOption(f"{what}: {said} is not a path.", do="Give the path of a directory.")
     if text.startswith("file:/"):
         text = "/" + text.removeprefix("file:").lstrip("/")
     if re.match(r"[A-Za-z][\w+.-]+:/", text) or text.startswith("file:"):
@@ -34,5 +35,7 @@ def place_of(path: str | os.PathLike[str], what: str) -> Path:
         pass  # of which those tell who need it
     except (OSError, RuntimeError) as fault:
         why = (fault.strerror if isinstance(fault, OSError) else str(fault)) or ""
-        raise BadOption(f"{what}: {text[:80]!r} is no path here: {why}.", do="Give the path of a directory.") from fault
+        raise BadOption(
+            f"{what}: {text[:80]!r} is not a path here: {why}.", do="Give the path of a directory."
+        ) from fault
     return place

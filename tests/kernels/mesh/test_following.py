@@ -4,6 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.errors import UnreadableTable
 from penstock.kernels.contract import RESULTS
@@ -148,6 +150,19 @@ def test_more_rows_than_there_is_room_for_give_up_the_same_ones_in_any_order():
         assert sorted(kept + gave_up) == list(range(100))
     assert lots[0] == lots[1]
     assert 30 < len(lots[0]) < 60
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 200)), max_size=12), st.randoms())
+def test_rows_of_any_width_give_up_the_same_in_any_order(rows, rng):
+    """A small row is not kept because a wide one went before it came."""
+
+    def kept(order):
+        lot = _Lot(400.0)
+        for n, width in order:
+            lot.add(pa.record_batch({"n": [n], "pad": pa.array([b"x" * width], pa.binary())}))
+        return sorted((row["n"], len(row["pad"])) for batch in lot.batches for row in batch.to_pylist())
+
+    assert kept(rows) == kept(rng.sample(rows, len(rows)))
 
 
 def test_the_first_step_uses_the_version_it_is_told(tmp_path):

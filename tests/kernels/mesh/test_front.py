@@ -16,6 +16,7 @@ from penstock.kernels.mesh.hot import best, sample
 from penstock.kernels.mesh.meshjoin import MeshJoin
 from penstock.tables import table
 from penstock.testing import CRASH, Host, assert_same_rows, play, uniform_keys, zipf_keys
+from tests.kernels.cases.mesh import heated
 
 STREAM = pa.schema([("id", pa.int64()), ("k", pa.int64())])
 KEYS, ROWS = 5_000, 12_000
@@ -66,6 +67,19 @@ def test_skewed_keys_are_answered_from_the_cache_and_save_passes(tmp_path):
     assert 0 < numbers["memory_front"] <= (LEAST_WINDOW + WINDOW) / SHARE
     assert with_it.peak <= with_it.budget
     assert_same_rows(with_it.results()[RESULTS], join(pa.concat_tables(steps), over.path))
+
+
+def test_a_cache_for_which_a_smaller_budget_has_no_room_is_let_go(tmp_path):
+    over = stored(tmp_path / "t", copies=2)
+    rich, poor = (
+        Host(lambda budget=budget: heated(MeshJoin(STREAM, over, on=["k"], budget=budget, front=0.0)), budget=budget)
+        for budget in (least_budget(over.pages) + (1 << 20), least_budget(over.pages))
+    )
+    rich.run([numbered(np.arange(10))])
+    assert rich.kernel.metrics()["memory_front"] > LEAST_WINDOW
+    poor.store = rich.store
+    assert poor.kernel.metrics()["memory_front"] == 0
+    assert poor.run([numbered(np.arange(10))])[RESULTS].num_rows == 20
 
 
 def test_uniform_keys_are_not_cached(tmp_path):

@@ -160,6 +160,37 @@ def test_rows_that_wait_refuse_another_version_of_the_table(tmp_path):
         later.step(numbered([6]))
 
 
+def test_rows_that_wait_refuse_a_budget_without_room_for_them(tmp_path):
+    over = stored(tmp_path / "t", pa.table({"k": np.arange(100), "n": np.arange(100)}), page=10)
+    host = mesh(over, pages_per_step=1)
+    host.step(numbered(np.arange(10_000) % 200))
+    less = mesh(over, pages_per_step=1, budget=least_budget(over.pages))
+    less.store = host.store
+    with pytest.raises(MemoryTooSmall, match="10,000 rows that wait from before"):
+        less.step(numbered([6]))
+    again = mesh(over, pages_per_step=1)
+    again.store = host.store
+    again.drain()
+    assert host.rows[RESULTS] + again.rows[RESULTS] == 5_000
+    less.store = again.store
+    assert less.run([numbered([6])])[RESULTS].num_rows == 1
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+@pytest.mark.parametrize("by_time", [False, True])
+def test_one_column_of_the_stream_may_equal_two_of_the_key(tmp_path, how, by_time):
+    rows = pa.table({"a": [1, 2, 3], "b": [1, 9, 3], "since": [0, 0, 4], "until": [9, 9, 9]})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    over = table(tmp_path, key=["a", "b"])
+    stream = numbered([1, 2, 3, 4])
+    on = as_of(["k", "k"], time="k", since="since", until="until") if by_time else ("k", "k")
+    plan = JoinTablePlan.checked(stream.schema, over, on=on, memory="64MB", slots=1, how=how)
+    found = Host(lambda: plan.make(0)).run([stream])[RESULTS].column("k").to_pylist()
+    met = [1] if by_time else [1, 3]
+    want = {"inner": met, "left": [1, 2, 3, 4], "semi": met, "anti": [n for n in (1, 2, 3, 4) if n not in met]}
+    assert sorted(found) == want[how]
+
+
 def test_nothing_waiting_takes_up_the_new_version(tmp_path):
     old = stored(tmp_path / "t", pa.table({"k": np.arange(100), "n": np.arange(100)}), page=10)
     host = mesh(old)

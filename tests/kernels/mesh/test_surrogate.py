@@ -73,7 +73,7 @@ def test_a_column_that_holds_no_greater_number_is_told(tmp_path):
 
 
 def test_the_first_number_is_a_whole_one(tmp_path):
-    with pytest.raises(BadOption, match="first='7' is no whole number"):
+    with pytest.raises(BadOption, match="first='7' is not a whole number"):
         planned(tmp_path, {"a": 1}, first="7")
 
 

@@ -12,7 +12,7 @@ from penstock.errors import PenstockError, PlanError
 from penstock.kernels.mesh.condition import Condition, Equal, Organised, Waiting, type_fault
 from penstock.kernels.mesh.index import BYTES_PER_ROW
 from penstock.tables.base import Table
-from penstock.tables.keys import column_kind, joinable
+from penstock.tables.keys import column_kind, equal_keys, joinable
 
 if TYPE_CHECKING:
     from penstock.tables.keys import Mask
@@ -69,7 +69,7 @@ class AsOf(Condition):
             elif name in table.key:
                 found.append(PlanError(f"{name!r} is a part of the table's key.", do="Open the table by its own key."))
         if not found and not column_kind(stream, self.time, "The stream").startswith(("date", "timestamp", "integer")):
-            found.append(PlanError(f"{self.time!r} is no time.", do="Cast it to TIMESTAMP, DATE or BIGINT."))
+            found.append(PlanError(f"{self.time!r} is not a time.", do="Cast it to TIMESTAMP, DATE or BIGINT."))
         return found
 
     def organise(self, waiting: Waiting) -> Organised:
@@ -79,8 +79,8 @@ class AsOf(Condition):
     def holds(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Mask:
         """Compare keys, then times."""
         count = len(self.keys.on)
-        names = rows.schema.names[:count], partners.schema.names[:count]
-        same = self.keys.holds(rows.select(names[0]), partners.select(names[1]))
+        # By place: a column may be named twice.
+        same = equal_keys(rows.columns[:count], partners.columns[:count])
         time, since, until = rows.column(count), partners.column(count), partners.column(count + 1)
         begun = pc.less_equal(since, time).fill_null(True)
         going = pc.greater(until, time).fill_null(True)

@@ -37,6 +37,17 @@ def room_for_window(budget: int, for_page: int, aside: int, table: Table) -> int
     return room
 
 
+def check_fits(rows: int, nbytes: float, room: float) -> None:
+    """Refuse rows that waited when a query was stopped, where a smaller budget has no room for them."""
+    if nbytes > room:
+        raise MemoryTooSmall(
+            f"{rows:,} rows that wait from before take {nbytes:.0f} bytes, and this budget has {room:.0f} for them.",
+            why="They came under a larger budget and have met some pages already.",
+            do="Start again with the memory of before. Once a run with the trigger availableNow has ended, nothing "
+            "waits and the smaller budget will do. Nothing is lost.",
+        )
+
+
 def least_budget(pages: Sequence[Page], condition: Condition = _EQUAL) -> int:
     """The smallest budget with which these pages can be joined."""
     return reserve(pages, condition) + LEAST_WINDOW

@@ -52,13 +52,18 @@ class Group(NamedTuple):
 
 @dataclass
 class _Lot:
-    """Takes rows up to a number of bytes; beyond, those with the greatest fingerprints go, whatever their order."""
+    """Takes rows up to a number of bytes; beyond, those with the greatest fingerprints go, whatever their order.
+
+    Once a row had to go, no row with a greater fingerprint stays, however small it is: had it come first, it would have
+    gone with the other.
+    """
 
     room: float
 
     def __post_init__(self) -> None:
         self.batches: list[pa.RecordBatch] = []
         self.nbytes = 0.0
+        self._line = np.uint64((1 << 64) - 1)
 
     def add(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
         """Take rows in; gives those that have to go."""
@@ -66,11 +71,14 @@ class _Lot:
             return None
         self.batches.append(rows)
         self.nbytes += measure(rows)
-        if self.nbytes <= self.room:
+        if self.nbytes <= self.room and (fingerprints(rows) <= self._line).all():
             return None
         whole = pa.concat_batches(self.batches)
-        order = np.argsort(fingerprints(whole), kind="stable")
+        ranks = fingerprints(whole)
+        order = np.argsort(ranks, kind="stable")
         fits = int(np.searchsorted(np.cumsum(widths(whole, order)), self.room, side="right"))
+        fits = min(fits, int(np.searchsorted(ranks[order], self._line, side="right")))
+        self._line = min(self._line, ranks[order[fits]])
         kept, gone = whole.take(pa.array(order[:fits])), whole.take(pa.array(order[fits:]))
         self.batches, self.nbytes = [kept], measure(kept)
         return gone

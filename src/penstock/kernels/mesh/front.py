@@ -75,7 +75,13 @@ class Front:
     def begin(self, version: str, room: float) -> None:
         """A step begins, with this version of the table and so much room for waiting rows."""
         self._forget()
-        if self.cache and (self.cache.version != version or self.cache.nbytes > room / SHARE):
+        if self.cache and self.cache.version != version:
+            self.clear()
+        self._fit(room)
+
+    def _fit(self, room: float) -> None:
+        """Cache nothing if there is less room than before."""
+        if self.cache.nbytes > room / SHARE:
             self.clear()
 
     def _forget(self) -> None:
@@ -168,12 +174,13 @@ class Front:
         """What is cached, and of which version."""
         return {"named": self._named, "chunk": self._chunk, "version": self.cache.version}
 
-    def restore(self, said: Mapping[str, Any] | None, chunks: Mapping[str, pa.Buffer]) -> set[str]:
-        """Have the same rows again; gives the names of what is stored."""
+    def restore(self, said: Mapping[str, Any] | None, chunks: Mapping[str, pa.Buffer], room: float) -> set[str]:
+        """Have the same rows again, if there is still room for them; gives the names of what is stored."""
         self.cache.clear()
         if said is None:
             return set()
         self._named = said["named"]
         if said["chunk"] and self.on:
             self.cache.from_chunk(chunks[said["chunk"]], said["version"])
+            self._fit(room)
         return {said["chunk"]} - {""}

@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.errors import StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Changes, Emission, Kernel, Metric
 from penstock.kernels.measure import measure
-from penstock.kernels.mesh.budget import SLICE_BYTES, beside_window, reserve, room_for_window
+from penstock.kernels.mesh.budget import SLICE_BYTES, beside_window, check_fits, reserve, room_for_window
 from penstock.kernels.mesh.condition import FAILED, Condition, Equal
 from penstock.kernels.mesh.front import Front
 from penstock.kernels.mesh.pairing import Pairing, set_aside
@@ -164,11 +164,12 @@ class MeshJoin(Kernel):
         self._check(said)
         self._clock, self._named = said["clock"], said["named"]
         self._arrived = self._window.restore(said["packets"], chunks, self._clock)
+        check_fits(self._window.rows, self._window.nbytes, self._room)
         self._stored |= self._window.chunks(self._clock).keys() & chunks.keys()
         self._restore_front(said.get("front"), chunks)
 
     def _restore_front(self, said: Mapping[str, object] | None, chunks: Mapping[str, pa.Buffer]) -> None:
-        self._stored |= self._front.restore(said, chunks)
+        self._stored |= self._front.restore(said, chunks, self._room)
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of the last step."""

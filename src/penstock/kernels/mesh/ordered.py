@@ -342,7 +342,7 @@ def _distance_fault(side: str, value: Distance, kind: str) -> PenstockError | No
         fits, want = isinstance(value, (int, float)) and math.isfinite(value), "a finite number"
     else:
         fits, want = isinstance(value, int), "a whole number" + (" of days" if kind == "date" else "")
-    return None if fits else BadOption(f"{side}={value!r} is no distance between {kind}s.", do=f"Give {want}.")
+    return None if fits else BadOption(f"{side}={value!r} is not a distance between {kind}s.", do=f"Give {want}.")
 
 
 def _order_faults(stream: pa.Schema, column: str, table: Table, key: tuple[str, ...]) -> list[PenstockError]:

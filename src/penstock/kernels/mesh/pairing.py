@@ -82,7 +82,7 @@ class Pairing:
         """Note which rows have a partner, whatever it holds; of a semi-join, they are results at once."""
         if self._asks:
             asked = reader.keys if self._asks_key else reader.take
-            rows = window.take(window_rows, self._on)
+            rows = window.take(window_rows, list(dict.fromkeys(self._on)))
             window_rows = window_rows[self.belong(rows, asked(page, page_rows))]
         fresh = window.flag(window_rows, MET)
         if self._how == "semi":

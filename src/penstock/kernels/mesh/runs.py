@@ -8,6 +8,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types as pt
 
 from penstock.kernels.measure import measure
 
@@ -97,7 +98,7 @@ class Runs:
             if first is not None:
                 heads.append((first, run))
         while heads:
-            bound = min((_last(batch[self._by]) for batch, _ in heads), key=_order)
+            bound = min(_place(batch[self._by], batch.num_rows - 1) for batch, _ in heads)
             ready, left = [], []
             for batch, run in heads:
                 count = _no_greater(batch[self._by], bound)
@@ -109,28 +110,40 @@ class Runs:
             yield from self._sorted([batch for batch in ready if batch.num_rows])
 
 
+def sortable(kind: pa.DataType) -> bool:
+    """Whether there is an order of such values.
+
+    >>> sortable(pa.string()), sortable(pa.list_(pa.int32()))
+    (True, False)
+    """
+    try:
+        pc.sort_indices(pa.nulls(0, kind))
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
 def _read(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
     file.seek(0)
     return iter(pa.ipc.open_stream(file))
 
 
-def _last(column: pa.Array) -> Any:
-    return column[len(column) - 1].as_py()
-
-
-def _order(value: Any) -> tuple[int, Any]:
-    """Values, then NaN, then NULL."""
+def _place(column: pa.Array, row: int) -> tuple[int, Any]:
+    """Where a row belongs: values, then NaN, then NULL."""
+    found = column[row]
+    # Spark's times reach further than Python's.
+    value = found.value if pt.is_temporal(column.type) else found.as_py()
     if value is None:
         return 2, 0
     return (1, 0) if value != value else (0, value)
 
 
-def _no_greater(column: pa.Array, bound: Any) -> int:
+def _no_greater(column: pa.Array, bound: tuple[int, Any]) -> int:
     """How many of a sorted column come no later than a value."""
     low, high = 0, len(column)
     while low < high:
         middle = (low + high) // 2
-        if _order(column[middle].as_py()) <= _order(bound):
+        if _place(column, middle) <= bound:
             low = middle + 1
         else:
             high = middle

@@ -60,7 +60,7 @@ class Similar(Condition):
         if self.column not in stream.names:
             found.append(UnknownColumn.among(self.column, stream.names, "The stream"))
         elif not pa.types.is_string(stream.field(self.column).type):
-            found.append(PlanError(f"Column {self.column!r} of the stream is no text.", do="Cast it to a string."))
+            found.append(PlanError(f"Column {self.column!r} of the stream is not a text.", do="Cast it to a string."))
         if len(table.key) != 1 or not pa.types.is_string(table.schema.field(table.key[0]).type):
             found.append(
                 PlanError(
@@ -70,7 +70,7 @@ class Similar(Condition):
                 )
             )
         if not 0 < self.at_least <= 1:
-            found.append(BadOption(f"at_least={self.at_least} is no part.", do="Give more than 0 and at most 1."))
+            found.append(BadOption(f"at_least={self.at_least} is not a share.", do="Give more than 0 and at most 1."))
         if self.candidates is None or not 1 <= self.candidates <= MOST:
             said = "has no limit on candidates" if self.candidates is None else f"has candidates={self.candidates}"
             found.append(

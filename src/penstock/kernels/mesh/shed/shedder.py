@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from typing import Any
 
 from penstock.errors import BadOption, StateDamaged
 from penstock.kernels.mesh.shed.cluster import Cluster
@@ -16,16 +17,16 @@ from penstock.kernels.mesh.shed.topw import TopW
 POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (KeepW, SampleW, TopW, Cluster)}
 
 
-def check_policy(name: str) -> type[Policy]:
+def check_policy(name: Any) -> type[Policy]:
     """The class of this name; an error with the allowed ones for any other.
 
     >>> check_policy("topw").goal
     'max-subset'
     """
-    if name not in POLICIES:
-        near = difflib.get_close_matches(name.lower().replace("-", ""), POLICIES, n=1, cutoff=0.5)
+    if not isinstance(name, str) or name not in POLICIES:
+        near = difflib.get_close_matches(str(name).lower().replace("-", ""), POLICIES, n=1, cutoff=0.5)
         raise BadOption(
-            f"shed={name!r} is no way to shed rows.",
+            f"shed={name!r} is not a way to shed rows.",
             why="Allowed: "
             + ", ".join(f'"{name}" ({policy.goal}{_matches(policy)})' for name, policy in POLICIES.items())
             + ".",
