@@ -76,7 +76,8 @@ class Kept:
 
 
 FEW = st.integers(1, 30)
-#: What happens in a step: rows come; every so many go, or whole pieces, or the front; some meet a partner.
+#: What happens in a step: rows come; every so many go, or whole pieces, or the front; some meet a partner; or rows are
+#: laid together.
 HAPPENS = st.one_of(
     st.tuples(st.just("admit"), FEW),
     st.tuples(st.just("admit"), FEW),
@@ -84,6 +85,7 @@ HAPPENS = st.one_of(
     st.tuples(st.just("run"), st.tuples(st.integers(0, 3), st.integers(1, 3))),
     st.tuples(st.just("expire"), FEW),
     st.tuples(st.just("meet"), st.integers(0, 6)),
+    st.tuples(st.just("lay"), st.integers(0, 2_000)),
 )
 
 
@@ -98,11 +100,14 @@ def test_a_side_comes_back_as_it_was(steps):
             elif step == "every":
                 kept.evict(lambda number, how=how: number % how == 0)
             elif step == "run":
-                ends = np.cumsum([0, *(piece.rows.num_rows for piece in kept.side.pieces)])
+                ends = np.cumsum([0, *(piece.count for piece in kept.side.pieces)])
                 first, last = (ends[min(place, len(ends) - 1)] for place in (how[0], sum(how)))
                 kept.evict(set(kept.waiting[first:last]).__contains__)
             elif step == "expire":
                 kept.expire(how)
+            elif step == "lay":
+                kept.side.lay_together(how)
+                assert all(block.num_rows for block in kept.side.blocks)
             else:
                 kept.meet(how)
             kept.check(kept.side)

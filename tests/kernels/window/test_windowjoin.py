@@ -353,6 +353,34 @@ def test_rows_pushed_out_of_a_row_window_are_results_before_any_row_must_go():
     assert out["results"].num_rows + len(noted) == len(closed)
 
 
+def test_rows_that_a_smaller_budget_has_no_room_for_go_before_rows_come():
+    """They are not held beyond it while rows of a step meet, and the archive knows that they met none of these."""
+    given, window = [(Exact(), 1 << 20)], TimeWindow(10_000, 10_000)
+    host = Host(
+        lambda: make(given[-1][0], window, given[-1][1], archive=True), event_time=EventTime(TIMES), head_limit=1 << 20
+    )
+    rng, sent = np.random.default_rng(5), ([], [])
+    for step in range(6):
+        if step == 4:
+            given.append((Prob(), 128 << 10))
+            host.budget = 128 << 10
+            host.crash()
+        portions = [rows(side, rng.integers(0, 300, 500), np.arange(500) + step * 500) for side in (0, 1)]
+        for portion in portions:
+            sent[portion.side].extend(portion.rows.to_pylist())
+        host.step(portions)
+    out = host.results()
+    archived = [out[channel].to_pylist() for channel in ("archive_left", "archive_right")]
+    clock = {"watermark": 2_999, "rows": None}
+    missing = naive.missing(SHAPE, window, archived, out["residence"].to_pylist(), TIMES, clock)
+    live, found, want = (
+        Counter(tuple(row.values()) for row in some)
+        for some in (out["results"].to_pylist(), missing, naive.join(SHAPE, window, sent, TIMES, clock))
+    )
+    assert live + found == want
+    assert {row["_left"] for row in out["residence"].to_pylist()} >= {3, 4}
+
+
 def test_key_counts_keep_to_a_smaller_budget():
     """Memory may change at a restart; what was counted in more of it is let go."""
     first, again, chunks = KeyEstimates("k", 1 << 17, 1e6), KeyEstimates("k", 1 << 12, 1e6), {}

@@ -259,10 +259,11 @@ def advance(
                             time = clock - arrived[i]
                             class_ = class_of(time)
                             for j in range(narrowest, top + 1):
-                                t_pairs[j] += 1
-                                t_total[j] += float(time)
-                                t_worst[j] = max(t_worst[j], time)
-                                t_classes[j, class_] += 1
+                                if since[j] <= seq < until[j]:
+                                    t_pairs[j] += 1
+                                    t_total[j] += float(time)
+                                    t_worst[j] = max(t_worst[j], time)
+                                    t_classes[j, class_] += 1
                         if not (early and top == last):
                             now[2] += 1
                             most[0] = max(most[0], now[2])
@@ -285,10 +286,11 @@ def advance(
         at = done[level] - base - (0 if early else 1)
         if at < founds.size and founds[at]:
             time, pairs = clock - arrived[at], founds[at]
-            t_pairs[level] += pairs
-            t_total[level] += float(time) * pairs
-            t_worst[level] = max(t_worst[level], time)
-            t_classes[level, class_of(time)] += pairs
+            if since[level] <= base + at < until[level]:
+                t_pairs[level] += pairs
+                t_total[level] += float(time) * pairs
+                t_worst[level] = max(t_worst[level], time)
+                t_classes[level, class_of(time)] += pairs
             if level == last:
                 now[2] -= pairs
     now[0], now[1] = clock, came

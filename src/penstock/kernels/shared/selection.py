@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types as pt
 
 from penstock.errors import BadOption
 
@@ -30,7 +31,7 @@ _AMONG = ("in", "not in")
 
 @dataclass(frozen=True)
 class Selection:
-    """Conditions all of which a result must meet; NULL meets none.
+    """Conditions all of which a result must meet; NULL meets none. Values are such as a file can carry.
 
     >>> rows = pa.record_batch({"amount": [50, 150, None], "kind": ["a", "b", "b"]})
     >>> Selection.of([("amount", ">", 100), ("kind", "in", ["b", "c"])], rows.schema)(rows).to_pylist()
@@ -42,10 +43,15 @@ class Selection:
     @classmethod
     def of(cls, given: Sequence[Condition], results: pa.Schema) -> Selection:
         """Conditions that results of this schema can be asked; raises `BadOption` for others."""
-        made = cls(tuple((column, how, value) for column, how, value in given))
-        for condition in made.conditions:
-            made._check(*condition, results)
-        return made
+        several: object = given
+        if not isinstance(several, list | tuple) or not all(
+            isinstance(o, list | tuple) and len(o) == 3 for o in several
+        ):
+            raise BadOption(
+                f"select={given!r} is not a list of conditions.",
+                do='Give columns, comparisons and values: select=[("amount", ">", 100), ("kind", "in", ["a", "b"])].',
+            )
+        return cls(tuple((column, how, _checked(column, how, value, results)) for column, how, value in given))
 
     @classmethod
     def read(cls, text: str, results: pa.Schema) -> Selection:
@@ -58,10 +64,11 @@ class Selection:
     def written(self) -> str:
         """As a file has it.
 
-        >>> Selection((("at", "<", dt.date(2024, 5, 1)),)).written()
-        '[["at", "<", "2024-05-01"]]'
+        >>> at = pa.schema([("at", pa.timestamp("us", "UTC"))])
+        >>> Selection.of([("at", "<", dt.datetime(2024, 5, 1))], at).written()
+        '[["at", "<", "2024-05-01T00:00:00+00:00"]]'
         """
-        return json.dumps(self.conditions, default=_plain)
+        return json.dumps(self.conditions)
 
     def __call__(self, rows: pa.RecordBatch) -> pa.Array:
         """One truth value for each row."""
@@ -75,22 +82,26 @@ class Selection:
         """For people."""
         return " and ".join(f"{column} {how} {value!r}" for column, how, value in self.conditions)
 
-    def _check(self, column: str, how: str, value: Any, results: pa.Schema) -> None:
-        if column not in results.names:
-            raise BadOption(f"A result has no column {column!r}.", do=f"Its columns are: {', '.join(results.names)}.")
-        if how not in (*_COMPARES, *_AMONG):
-            raise BadOption(f"{how!r} compares nothing.", do=f"Use one of: {', '.join((*_COMPARES, *_AMONG))}.")
-        kind = results.field(column).type
-        try:
-            json.dumps(value, default=_plain)
-            if value is None:
-                raise TypeError
-            _holds(pa.array([], kind), how, value)
-        except (pa.ArrowException, TypeError, ValueError):
-            raise BadOption(
-                f"{column!r}, a column of {kind}, cannot be compared ({how}) with {value!r}.",
-                do='Give numbers, text, times, or for "in" a list of these.',
-            ) from None
+
+def _checked(column: str, how: str, value: Any, results: pa.Schema) -> Any:
+    """The value of a condition as a file carries it; raises `BadOption` where the condition cannot be asked."""
+    if column not in results.names:
+        raise BadOption(f"A result has no column {column!r}.", do=f"Its columns are: {', '.join(results.names)}.")
+    if how not in (*_COMPARES, *_AMONG):
+        raise BadOption(f"{how!r} compares nothing.", do=f"Use one of: {', '.join((*_COMPARES, *_AMONG))}.")
+    kind = results.field(column).type
+    try:
+        if how in _AMONG and isinstance(value, str):
+            raise TypeError
+        plain = [_plain(one, kind) for one in value] if how in _AMONG else _plain(value, kind)
+        json.dumps(plain)
+        _holds(pa.array([], kind), how, plain)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        raise BadOption(
+            f"{column!r}, a column of {kind}, cannot be compared ({how}) with {value!r}.",
+            do='Give numbers, text, times, or for "in" a list of these.',
+        ) from None
+    return plain
 
 
 def _holds(column: pa.Array, how: str, value: Any) -> Any:
@@ -98,14 +109,29 @@ def _holds(column: pa.Array, how: str, value: Any) -> Any:
         # NULL is neither in nor not in.
         found = pc.and_(pc.is_in(column, pa.array(list(value)).cast(column.type)), pc.is_valid(column))
         return found if how == "in" else pc.and_(pc.invert(found), pc.is_valid(column))
-    other = pa.scalar(value)
-    numbers = isinstance(value, int | float) and not isinstance(value, bool)
-    return _COMPARES[how](column, other if numbers else other.cast(column.type))
+    other = _scalar(value, column.type)
+    if pt.is_integer(column.type) and pt.is_floating(other.type):
+        # As floats: whole numbers that these cannot tell apart lie on the same side of a fraction.
+        column = column.cast(pa.float64(), safe=False)
+    return _COMPARES[how](column, other)
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, dt.date | dt.datetime | dt.time):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} cannot be written")
+def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """What a column of this type is compared with. Whole numbers are compared as such, not by way of a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return pa.scalar(value).cast(kind)
+    if pt.is_floating(kind):
+        return pa.scalar(float(value), kind)
+    return pa.scalar(int(value), pa.int64()) if float(value).is_integer() else pa.scalar(value)
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """As JSON has it. Times are those of the column: without a zone beside one that has, they are in UTC."""
+    if isinstance(value, bool | int | float | str):
+        return value
+    if value is None:
+        raise TypeError("nothing is NULL")
+    same = pa.scalar(value).cast(kind).as_py()
+    if isinstance(same, dt.date | dt.datetime | dt.time):
+        return same.isoformat()
+    return str(same) if isinstance(same, decimal.Decimal) else same

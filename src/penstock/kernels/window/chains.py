@@ -21,6 +21,7 @@ I32 = npt.NDArray[np.int32]
 END = -1
 #: In a pair as one number: bits of the probe, below those of the entry.
 PROBE = 32
+_PROBES = (1 << PROBE) - 1
 #: Probes whose first entries are looked up together.
 _TOGETHER = 64
 
@@ -80,6 +81,42 @@ def count(entries: Entries, probes: Probes, reach: Reach) -> int:
             probes.hashes, probes.moments, probes.before, reach.low, reach.high, reach.rows,
         )
     )  # fmt: skip
+
+
+@njit(cache=True)
+def divide(pairs: I64, begins: I64, cuts: I64, probing: I32, met: I32) -> None:
+    """Put pairs in the order of the blocks that their entries are in, which begin at `begins`.
+
+    `probing` has the probe of each, `met` the place of its entry in the block, and `cuts` where the pairs of each block
+    begin.
+    """
+    blocks = begins.size - 1
+    cuts[:] = 0
+    for pair in pairs:
+        cuts[_block(begins, blocks, pair >> PROBE) + 1] += 1
+    for block in range(blocks):
+        cuts[block + 1] += cuts[block]
+    for pair in pairs:
+        block = _block(begins, blocks, pair >> PROBE)
+        to = cuts[block]
+        cuts[block] = to + 1
+        probing[to] = np.int32(pair & _PROBES)
+        met[to] = np.int32((pair >> PROBE) - begins[block])
+    for block in range(blocks, 0, -1):
+        cuts[block] = cuts[block - 1]
+    cuts[0] = 0
+
+
+@njit(cache=True)
+def _block(begins: I64, blocks: int, entry: int) -> int:
+    low, high = 0, blocks - 1
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if begins[middle] <= entry:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 @njit(cache=True)

@@ -47,8 +47,17 @@ class Heeb(Policy):
         ahead: int = 100,
         fit: bool = True,
     ) -> None:
-        if alpha is not None and not alpha > 0:
-            raise BadOption(f"alpha={alpha} is none.", do="Give a number above 0, or leave it out to have it observed.")
+        for side, model in (("left", left), ("right", right)):
+            if model is not None and not isinstance(model, StreamModel):
+                raise BadOption(
+                    f"{side}={model!r} is not a model of a stream.",
+                    do="Give one of penstock.models.stream_models, or leave it out to have one fitted.",
+                )
+        given: object = alpha
+        if given is not None and not (isinstance(given, int | float) and given > 0):
+            raise BadOption(
+                f"alpha={alpha!r} is not a number above 0.", do="Give one, or leave it out to have it observed."
+            )
         if fade not in ("exp", "fixed") or ahead < 1:
             raise BadOption(f"fade={fade!r}, ahead={ahead} is none.", do='Give "exp", or "fixed" with ahead=100 rows.')
         self._given = (left, right)

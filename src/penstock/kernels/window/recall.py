@@ -106,6 +106,10 @@ class Recall:
 
     # -- state -------------------------------------------------------------------------------------------------
 
+    def fit(self, log: ChunkLog) -> None:
+        """Let go of what a budget does not hold that became smaller."""
+        self._ghosts.follow(LEFT, _NONE, log)
+
     def close(self, clock: Clock, log: ChunkLog) -> None:
         """Forget rows that have left the window."""
         self._ghosts.close(clock, log)

@@ -1,6 +1,7 @@
-"""The rows of one side that wait: Arrow pieces for what they say, flat arrays for what they are found by.
+"""The rows of one side that wait: Arrow blocks for what they say, flat arrays for what they are found by.
 
-An *entry* is a waiting row; entries are numbered in order of arrival, and the rows of a piece are consecutive entries.
+An *entry* is a waiting row; entries are numbered in order of arrival. A *piece* is consecutive entries that are stored
+as one chunk, a *block* consecutive entries whose rows lie together in memory: that of one piece, or of several.
 What leaves the window goes from the front, a piece at a time and without looking at its rows; what is evicted from the
 middle is squeezed out. Windows of other joins can use it as it is: it knows nothing of policies or of the other side.
 """
@@ -51,10 +52,13 @@ Describe = Callable[[pa.RecordBatch], tuple[U64, I64]]
 
 @dataclass
 class Piece:
-    """Rows that are stored as one chunk. `stored` is 0 until it is written; then `kept` marks those still waiting."""
+    """`count` rows that are stored as one chunk, and their bytes.
+
+    `stored` is 0 until it is written, and then how many were; `kept` marks those still waiting.
+    """
 
     name: str
-    rows: pa.RecordBatch
+    count: int
     size: float
     stored: int = 0
     kept: npt.NDArray[np.uint8] | None = None
@@ -76,6 +80,7 @@ class SideRows:
         self._tag = tag
         self._schema = schema
         self.pieces: list[Piece] = []
+        self.blocks: list[pa.RecordBatch] = []
         self.cost = 0.0
         self.first = 0
         self.end = 0
@@ -114,17 +119,31 @@ class SideRows:
 
     def take(self, entries: I64, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows of some entries, which ascend."""
-        ends = np.cumsum([0, *(piece.rows.num_rows for piece in self.pieces)]) + self.first
-        cuts = np.searchsorted(entries, ends)
+        begins = self.begins()
+        cuts = np.searchsorted(entries, begins)
         taken = []
         for number in np.flatnonzero(np.diff(cuts)):
-            rows = self.pieces[number].rows
+            rows = self.blocks[number]
             rows = rows if columns is None else rows.select(list(columns))
-            taken.append(rows.take(pa.array(entries[cuts[number] : cuts[number + 1]] - ends[number])))
+            taken.append(rows.take(pa.array(entries[cuts[number] : cuts[number + 1]] - begins[number])))
         if not taken:
             schema = self._schema if columns is None else pa.schema([self._schema.field(name) for name in columns])
             return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
         return taken[0] if len(taken) == 1 else pa.concat_batches(taken)
+
+    def _rows(self, begin: int, end: int) -> pa.RecordBatch:
+        """The rows of consecutive entries, without a copy if they are of one block."""
+        begins = self.begins()
+        parts = []
+        for number in range(int(np.searchsorted(begins, begin, side="right")) - 1, len(self.blocks)):
+            here = max(begin - int(begins[number]), 0)
+            if begins[number] < end:
+                parts.append(self.blocks[number].slice(here, end - int(begins[number]) - here))
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+    def begins(self) -> I64:
+        """The first entry of each block, and one past the last."""
+        return np.cumsum([self.first, *(block.num_rows for block in self.blocks)])
 
     def mark_met(self, entries: I64) -> None:
         """These entries have met a partner."""
@@ -139,18 +158,18 @@ class SideRows:
             return self.end, self.end
         name = f"{self._tag}{self._serial:09d}"
         self._serial += 1
-        return self._append(Piece(name, rows, 0.0), hashes, moments, numbers)
+        return self._append(Piece(name, rows.num_rows, measure(rows)), rows, hashes, moments, numbers)
 
-    def _append(self, piece: Piece, hashes: U64, moments: I64, numbers: I64) -> tuple[int, int]:
-        begin, end = self.end, self.end + piece.rows.num_rows
+    def _append(self, piece: Piece, rows: pa.RecordBatch, hashes: U64, moments: I64, numbers: I64) -> tuple[int, int]:
+        begin, end = self.end, self.end + piece.count
         self._make_room(end)
         for name, values in (("hashes", hashes), ("moments", moments), ("numbers", numbers), ("met", 0)):
             self._arrays[name][begin:end] = values
         if self.width is None:
-            self._arrays[_SIZES][begin:end] = 8 * widths(piece.rows, np.arange(piece.rows.num_rows))
-        piece.size = measure(piece.rows)
+            self._arrays[_SIZES][begin:end] = 8 * widths(rows, np.arange(piece.count))
         self.pieces.append(piece)
-        self.cost += piece.size + self.entry * piece.rows.num_rows
+        self.blocks.append(rows)
+        self.cost += piece.size + self.entry * piece.count
         self.end = end
         if buckets_for(end) > len(self._heads):
             self._relink()
@@ -187,7 +206,7 @@ class SideRows:
         """Let go of leading pieces all of whose rows are closed; say how many rows went."""
         gone, count = self.first, 0
         for piece in self.pieces:
-            end = gone + piece.rows.num_rows
+            end = gone + piece.count
             if not closed(self._arrays["moments"][gone:end], self._arrays["numbers"][gone:end]).all():
                 break
             gone, count = end, count + 1
@@ -197,13 +216,24 @@ class SideRows:
         if count:
             self._met_rows = self._lost_rows = True
             del self.pieces[:count]
+            self._drop_rows(dropped)
             self.first = gone
             if self.first * _SPARE >= self.end:
                 self._free_front()
         return dropped
 
+    def _drop_rows(self, count: int) -> None:
+        """The first rows go; what is left of a block is copied, for a slice would keep all of it."""
+        blocks = 0
+        while count and count >= self.blocks[blocks].num_rows:
+            count -= self.blocks[blocks].num_rows
+            blocks += 1
+        del self.blocks[:blocks]
+        if count:
+            self.blocks[0] = self.blocks[0].take(pa.array(np.arange(count, self.blocks[0].num_rows)))
+
     def _forget(self, piece: Piece, log: ChunkLog) -> None:
-        self.cost -= piece.size + self.entry * piece.rows.num_rows
+        self.cost -= piece.size + self.entry * piece.count
         if piece.stored:
             log.drop(piece.name)
 
@@ -227,36 +257,58 @@ class SideRows:
 
     def keep(self, stay: Mask, log: ChunkLog) -> None:
         """Squeeze out the entries that do not stay."""
-        begin, pieces = 0, []
+        sizes, begin, pieces = self.column(_SIZES), 0, []
         for piece in self.pieces:
-            end = begin + piece.rows.num_rows
+            end = begin + piece.count
             here = stay[begin:end]
+            gone = float(sizes[begin:end][~here].sum()) / 8
             begin = end
-            if here.all():
+            if not gone and here.all():
                 pieces.append(piece)
                 continue
-            self._forget_rows(piece, here)
-            if not here.any():
-                if piece.stored:
-                    log.drop(piece.name)
-                    self._lost_rows = True
-                continue
+            left = int(here.sum())
+            self.cost -= gone + self.entry * (piece.count - left)
+            piece.count, piece.size = left, piece.size - gone
             if piece.stored:
-                piece.kept = _without(piece, here)
                 self._lost_rows = True
-            piece.rows = piece.rows.filter(pa.array(here))
-            pieces.append(piece)
+                if left:
+                    piece.kept = _without(piece, here)
+                else:
+                    log.drop(piece.name)
+            if left:
+                pieces.append(piece)
         self.pieces = pieces
+        self._keep_rows(stay)
         for name in self._arrays:
             squeeze(self._arrays[name], self.first, stay)
         self._shrink(int(stay.sum()))
         self._met_rows = True
         self._relink()
 
-    def _forget_rows(self, piece: Piece, stay: Mask) -> None:
-        gone = float(widths(piece.rows, np.flatnonzero(~stay)).sum())
-        piece.size -= gone
-        self.cost -= gone + self.entry * int((~stay).sum())
+    def _keep_rows(self, stay: Mask) -> None:
+        begin = 0
+        for place, rows in enumerate(self.blocks):
+            here = stay[begin : begin + rows.num_rows]
+            begin += rows.num_rows
+            if not here.all():
+                self.blocks[place] = rows.filter(pa.array(here))
+        self.blocks = [rows for rows in self.blocks if rows.num_rows]
+
+    def lay_together(self, most: float) -> float:
+        """Make one block of neighbouring ones, up to `most` bytes each; the bytes of the largest that is new."""
+        runs: list[tuple[list[pa.RecordBatch], float]] = []
+        for rows in self.blocks:
+            size = measure(rows)
+            if runs and runs[-1][1] + size <= most:
+                runs[-1] = ([*runs[-1][0], rows], runs[-1][1] + size)
+            else:
+                runs.append(([rows], size))
+        largest = max((size for run, size in runs if len(run) > 1), default=0.0)
+        self.blocks = []
+        for run, _ in runs:
+            self.blocks.append(pa.concat_batches(run) if len(run) > 1 else run[0])
+            run.clear()
+        return largest
 
     def merge(self, most: float, log: ChunkLog) -> None:
         """Put neighbouring pieces together where there are many, up to `most` bytes each."""
@@ -269,6 +321,7 @@ class SideRows:
             else:
                 merged.append([piece])
         self.pieces = [self._together(run, log) if len(run) > 1 else run[0] for run in merged]
+        self.lay_together(most)
 
     def _together(self, run: list[Piece], log: ChunkLog) -> Piece:
         for piece in run:
@@ -277,7 +330,7 @@ class SideRows:
         name = f"{self._tag}{self._serial:09d}"
         self._serial += 1
         self._lost_rows = True
-        return Piece(name, pa.concat_batches([piece.rows for piece in run]), sum(piece.size for piece in run))
+        return Piece(name, sum(piece.count for piece in run), sum(piece.size for piece in run))
 
     # -- state -------------------------------------------------------------------------------------------------
 
@@ -285,15 +338,15 @@ class SideRows:
         """Write what is new since the last time; `flags` says whether it matters who has met a partner."""
         begin = self.first
         for piece in self.pieces:
-            end = begin + piece.rows.num_rows
-            if piece.stored and piece.rows.num_rows * 2 < piece.stored:
+            end = begin + piece.count
+            if piece.stored and piece.count * 2 < piece.stored:
                 log.drop(piece.name)
                 piece.name, piece.stored, piece.kept = f"{self._tag}{self._serial:09d}", 0, None
                 self._serial += 1
                 self._lost_rows = True
             if not piece.stored:
-                piece.stored = piece.rows.num_rows
-                log.add(piece.name, _write(piece.rows, self._arrays["numbers"][begin:end]))
+                piece.stored = piece.count
+                log.add(piece.name, _write(self._rows(begin, end), self._arrays["numbers"][begin:end]))
             begin = end
         if self._lost_rows:
             holes = [piece.kept for piece in self.pieces if piece.kept is not None]
@@ -329,7 +382,7 @@ class SideRows:
                     why="Going on would lose or repeat results.",
                     do="Restore the checkpoint from a copy, or start with a new one.",
                 )
-            piece = Piece(name, rows, 0.0, stored)
+            piece = Piece(name, stored, 0.0, stored)
             if holed:
                 piece.kept, holes = holes[: -(-stored // 8)].copy(), holes[-(-stored // 8) :]
                 kept = _unpacked(piece.kept, stored)
@@ -337,8 +390,8 @@ class SideRows:
             else:
                 # A copy: the chunk has more in it than the rows.
                 rows = rows.take(pa.array(np.arange(stored)))
-            piece.rows = rows
-            self._append(piece, *describe(rows), numbers)
+            piece.count, piece.size = rows.num_rows, measure(rows)
+            self._append(piece, rows, *describe(rows), numbers)
         self._serial, self._live, self._met = said["serial"], said["live"], said["met"]
         if self._met is not None:
             self.column("met")[:] = _unpacked(np.frombuffer(chunks[self._met], np.uint8), len(self))

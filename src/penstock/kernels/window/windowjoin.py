@@ -30,7 +30,7 @@ from penstock.kernels.window.ghosts import Gone
 from penstock.kernels.window.intake import Intake
 from penstock.kernels.window.judgement import Judgement
 from penstock.kernels.window.outer import Lonely
-from penstock.kernels.window.pairing import Pairing, Where
+from penstock.kernels.window.pairing import Coming, Pairing, Where
 from penstock.kernels.window.policy import Policy
 from penstock.kernels.window.recall import SHARE as RECALL
 from penstock.kernels.window.recall import Recall
@@ -47,6 +47,8 @@ Mask = npt.NDArray[np.bool_]
 #: The least budget of a slot.
 LEAST_BUDGET = 64 << 10
 _SLICE_BYTES = 5 << 19
+#: Bytes that a row of the step takes up while results are made: hash, time, order, moment, number and place.
+_BOOKS = 48
 _FORMAT = 1
 _SIDES = (LEFT, RIGHT)
 _NAMES = ("left", "right")
@@ -65,12 +67,13 @@ class WindowJoin(Kernel):
         With another policy, some of them; and the archive says which: a pair was produced if and only if both rows were
         in memory in the same step: `test_live_and_missing_pairs_are_the_join`.
         An outer row is a result when it leaves the window, if it is certain that no partner was missed.
-        `memory()` at most `budget`: `test_conformance`.
+        `memory()` at most `budget`: `test_conformance`. Restarted with less of it, what does not fit goes before the
+        first rows come: `test_rows_that_a_smaller_budget_has_no_room_for_go_before_rows_come`.
     State and cost
         Waiting rows with `ENTRY` bytes each (`SIZED` more where they differ in size), the rows of a step (they and a
-        copy in order), key counts, one slice of results. A chunk for the rows of each step and side. A step costs its
-        rows and results; when rows must go, all waiting rows are scored once, and a tenth of the memory is freed at the
-        least.
+        copy in order), key counts; what is left of the budget is for results on their way. A chunk for the rows of each
+        step and side. A step costs its rows and results; under a policy that lets rows go their blocks are laid
+        together, and when rows must go all are scored once, and a tenth of the memory is freed at the least.
     Source
         002 §2.1 (fast CPU, integrated; where a step is larger than its share of the budget, slow CPU, modular).
     """
@@ -110,7 +113,7 @@ class WindowJoin(Kernel):
         self.channels = shape.channels(late=times is not None and window.timed, archive=archive)
         #: Rows are taken in by so much at once; the sixteenth is for that.
         self._intake = Intake(shape, times, timed=window.timed, gulp=self._room / 16)
-        self._pairing = Pairing(shape, window, where, self._slice / 2)
+        self._pairing = Pairing(shape, window, where)
         self._sides = tuple(SideRows(_NAMES[side][0], shape.sides[side]) for side in _SIDES)
         life = half_life or 8.0 * max(window.span(LEFT), window.span(RIGHT))
         self._judgement = Judgement(
@@ -134,6 +137,7 @@ class WindowJoin(Kernel):
         """Take in the rows, let each meet those before it, and let go of what does not fit."""
         self._begin(batch.watermark)
         yield from self._close()
+        yield from self._fit()
         # Also where no row came to this slot: those of others move the watermark.
         self._owes = True
         queue = Queue(self._shape.sides, self._times is not None)
@@ -158,7 +162,7 @@ class WindowJoin(Kernel):
         if not self._window.timed:
             # Rows that came have pushed others out of the window: results of an outer join, before any row must go.
             yield from self._close()
-        yield from self._settle(came)
+        yield from self._settle(came, self._step)
         self._step += 1
 
     def tick(self, now: int, watermark: int | None = None) -> Iterator[Emission]:
@@ -287,11 +291,18 @@ class WindowJoin(Kernel):
                 places = (numbers, before[side])
                 yield notes.arrived(self._shape, side, ready[side], self._slot, self._step, places)
         self._note(queue.cost)
+        books = _BOOKS * sum(len(one.hashes) for one in ready)
+        if self._lossy:
+            # All rows are looked at in every step, so they may as well be copied: fewer blocks make results quicker.
+            for rows in self._sides:
+                self._note(books + rows.lay_together(self._free(books)))
         for side in _SIDES:
             probes = Probes(ready[side].hashes, entered[side], before[side])
             if self._lossy:
                 self._counts["missed_estimate"] += self._recall.arrived(side, probes)
-            for pairs in self._pairing.results(side, ready[side].rows, probes, self._sides, first[side], self._note):
+            coming = Coming(side, ready[side].rows, first[side])
+            note = lambda used: self._note(books + used)  # noqa: E731
+            for pairs in self._pairing.results(coming, probes, self._sides, self._free(books), note):
                 yield self._result(pairs)
 
     def _result(self, rows: pa.RecordBatch) -> Emission:
@@ -329,8 +340,18 @@ class WindowJoin(Kernel):
             numbers = rows.column("numbers")[missed - rows.first]
             yield notes.left(side, numbers, self._slot, self._step, "unsettled")
 
-    def _settle(self, came: float) -> Iterator[Emission]:
-        """Let go until the rest fits, with as much kept free as the next step may need."""
+    def _fit(self) -> Iterator[Emission]:
+        """After a restart with less memory: what there is no room for goes before rows come."""
+        self._recall.fit(self._log)
+        if sum(side.cost for side in self._sides) > self._room:
+            yield from self._settle(0.0, self._step - 1)
+            self._peak = self._held()
+
+    def _settle(self, came: float, last: int) -> Iterator[Emission]:
+        """Let go until the rest fits, with as much kept free as the next step may need.
+
+        `last` is the last step in which those that go were there.
+        """
         share = min(max(1.25 * came, self._room / 8), self._room / 2) if self._window.timed else self._room / 2
         if not self._lossy:
             share = min(share, max(self._room - sum(side.cost for side in self._sides), self._room / 8))
@@ -344,18 +365,20 @@ class WindowJoin(Kernel):
             allowed = limit / len(pools)
             excess = sum(self._sides[side].cost for side in pool) - allowed
             if excess > 0:
-                yield from self._evict(pool, with_spare(excess, allowed, sum(len(self._sides[side]) for side in pool)))
+                free = with_spare(excess, allowed, sum(len(self._sides[side]) for side in pool))
+                yield from self._evict(pool, free, last)
 
-    def _evict(self, pool: tuple[int, ...], free: float) -> Iterator[Emission]:
-        at_once = max(int(self._slice / 4 / SCORING), 16)
+    def _evict(self, pool: tuple[int, ...], free: float, last: int) -> Iterator[Emission]:
+        rows = sum(len(self._sides[side]) for side in pool)
+        at_once = max(int(self._free(COMPETING * rows) / SCORING), 16)
         contest = [Contest(side, self._sides[side], self._judgement, self._clock, self._step, at_once) for side in pool]
-        self._note(COMPETING * sum(len(one.ranks) for one in contest) + SCORING * at_once)
+        self._note(COMPETING * rows + SCORING * min(at_once, rows))
         decide(contest, free)
         goes = [one.gone for one in contest]
         del contest
         for side, gone in zip(pool, goes, strict=True):
-            rows = self._sides[side]
-            went = Gone(*(rows.column(name)[gone] for name in ("hashes", "moments", "numbers")))
+            waiting = self._sides[side]
+            went = Gone(*(waiting.column(name)[gone] for name in ("hashes", "moments", "numbers")))
             closed = self._window.closed(side, went.moments, went.numbers, self._clock)
             self._counts["rows_expired"] += int(closed.sum())
             self._counts["rows_evicted"] += len(closed) - int(closed.sum())
@@ -366,9 +389,9 @@ class WindowJoin(Kernel):
                 self._recall.evicted(side, went, self._log)
                 self._judgement.policy.departed(side, self._window.span(side) - life)
                 if self._archive:
-                    yield notes.left(side, went.numbers, self._slot, self._step, "evicted")
+                    yield notes.left(side, went.numbers, self._slot, last, "evicted")
             if gone.any():
-                rows.keep(~gone, self._log)
+                waiting.keep(~gone, self._log)
 
     def _check_fits(self) -> None:
         held = sum(side.cost for side in self._sides)
@@ -403,6 +426,10 @@ class WindowJoin(Kernel):
     def _held(self) -> float:
         held = sum(side.nbytes for side in self._sides) + self._judgement.memory()
         return held + self._recall.nbytes
+
+    def _free(self, used: float) -> float:
+        """Bytes for work beside those that are held or used: what nothing else needs at the moment, a slice at most."""
+        return min(max(self.budget * 15 / 16 - self._held() - used, self._slice / 4), _SLICE_BYTES)
 
     def _note(self, beside: float = 0) -> None:
         self._peak = max(self._peak, self._held() + beside)

@@ -117,8 +117,8 @@ class TimeWindow(Window):
     def describe(self) -> str:
         """In seconds."""
         if self.left == self.right:
-            return f"time, {self.left / 1e6:g} s"
-        return f"time, left rows wait {self.left / 1e6:g} s and right rows {self.right / 1e6:g} s"
+            return f"time, {_seconds(self.left)} s"
+        return f"time, left rows wait {_seconds(self.left)} s and right rows {_seconds(self.right)} s"
 
 
 @dataclass(frozen=True)
@@ -201,4 +201,14 @@ class LandmarkWindow(Window):
 
     def describe(self) -> str:
         """In seconds."""
-        return f"since the last landmark, one every {self.every / 1e6:g} s"
+        return f"since the last landmark, one every {_seconds(self.every)} s"
+
+
+def _seconds(micros: int) -> str:
+    """All digits: by this text a checkpoint knows the window that it was made with.
+
+    >>> _seconds(600_000_000), _seconds(2_592_000_500_000)
+    ('600', '2592000.5')
+    """
+    whole, rest = divmod(micros, 1_000_000)
+    return f"{whole}.{rest:06}".rstrip("0").rstrip(".")
