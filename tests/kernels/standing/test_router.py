@@ -60,14 +60,50 @@ def test_rows_are_divided_and_all_answered():
     router.load()
     values = np.sort(rng.uniform(0, 1_000, 2_000))
     begin = rng.integers(0, 1_000, 300)
-    rows = Rows(begin, begin + rng.choice([0, 1, 900], 300), np.zeros(300), rng.uniform(-50, 1_050, 300))
+    # Many with one partner, so that dividing them from the others saves something.
+    partners = rng.choice([0, 1, 900], 300, p=[0.04, 0.95, 0.01])
+    rows = Rows(begin, begin + partners, np.zeros(300), rng.uniform(-50, 1_050, 300))
     got = sorted(tuple(map(int, run)) for piece in router.answers(0, rows, values) for run in piece.copy())
     want = sorted(
         tuple(map(int, run)) for piece in queries.answers("join_first_scan", 0, rows, values) for run in piece.copy()
     )
     assert got == want
-    assert len(want) > 1_000
+    assert len(want) > 100
     assert sum(used > 0 for used in router.routed.values()) > 1, "not all rows to one strategy"
+
+
+def test_rows_that_one_strategy_is_good_for_are_not_divided():
+    """Each row for itself would go to one of two strategies; both cost nearly the same."""
+    rng = np.random.default_rng(3)
+    queries = QuerySet(SHAPE, walked("dynamic", own=True))
+    queries.load(made(rng, 500))
+    router = Router(queries, Coefficients(join_first_scan=(0.0, 0.17, 0.1), select_first=(10.0, 0.0, 0.0)))
+    router.load()
+    rows = Rows(np.zeros(600, np.int64), np.full(600, 40), np.zeros(600), rng.uniform(-200, 1_200, 600))
+    assert len(np.unique(router.choose(0, rows))) > 1
+    values = np.sort(rng.uniform(0, 1_000, 40))
+    got = sorted(tuple(run) for piece in router.answers(0, rows, values) for run in piece.tolist())
+    want = sorted(tuple(run) for piece in queries.answers("join_first_scan", 0, rows, values) for run in piece.tolist())
+    assert got == want
+    assert sum(used > 0 for used in router.routed.values()) == 1
+
+
+def test_estimates_are_made_anew_where_all_queries_came_by_changes():
+    rng = np.random.default_rng(5)
+    queries = QuerySet(SHAPE, walked("dynamic", own=True))
+    found = made(rng, 2_000)
+    queries.load(Queries(found.ids[:0], found.bounds[:0]))
+    router = Router(queries, Coefficients())
+    router.load()
+    for at in range(0, 2_000, 200):
+        part = slice(at, at + 200)
+        change = Change(found.ids[part], np.ones(200, np.int64), found.bounds[part], np.empty(0, np.int64))
+        router.before(change)
+        queries.apply(change)
+        router.after()
+    asked = rng.uniform(50, 950, 500)
+    true = stabbed(found.bounds[:, 0], found.bounds[:, 1], asked)
+    assert np.abs(router.selected(0, asked[:, None])[:, 0] - true).mean() < 0.1 * true.mean()
 
 
 def test_calibration_gives_coefficients_that_are_not_negative():

@@ -14,6 +14,7 @@ from penstock.kernels.standing.query_table import Queries
 from penstock.kernels.standing.shape import BandJoin, SelectJoin
 from penstock.kernels.standing.standing_join import StandingJoin
 from penstock.kernels.standing.strategies import BAND_JOIN, SELECT_JOIN
+from penstock.tables.keys import hash_keys
 from penstock.testing import Host, assert_same_rows
 
 SUPPLY = pa.schema([("product", pa.int64()), ("offered", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
@@ -267,6 +268,40 @@ def test_damaged_state_is_named():
     subject.crash()
     with pytest.raises(StateDamaged, match="standing queries"):
         _ = subject.kernel
+
+
+TEXTS = pa.schema([("product", pa.string()), ("offered", pa.float64()), ("__key", pa.int64())])
+MORE_TEXTS = pa.schema([("product", pa.string()), ("wanted", pa.float64()), ("__0", pa.int64())])
+
+
+@pytest.mark.parametrize("output", ["pairs", "factored", "counts"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_keys_with_one_hash_are_told_apart(monkeypatch, output, restart):
+    """Eight keys with two hashes, next to one another, that come and go; as if every key had a hash of its own."""
+    rng = np.random.default_rng(10)
+
+    def drawn(schema):
+        columns = [rng.choice(list("abcdefgh"), 5), rng.uniform(0, 100, 5), rng.integers(0, 9, 5)]
+        return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+    found = Queries(np.arange(3), np.array([[0.0, 100.0, 0.0, 100.0], [0.0, 50.0, 0.0, 100.0], [0.0, 9.0, 9.0, 30.0]]))
+    given = [[Portion(0, drawn(TEXTS)), Portion(1, drawn(MORE_TEXTS))] for _ in range(40)]
+
+    def results():
+        subject = Host(
+            lambda: StandingJoin((TEXTS, MORE_TEXTS), SELECT, lambda: found, budget=16 << 20, keep=12, output=output),
+            restart_every_step=restart,
+        )
+        return subject.run(given)["results"]
+
+    want = results()
+    assert want.num_rows > 50
+    for module in ("reading", "keys"):
+        monkeypatch.setattr(
+            f"penstock.kernels.standing.{module}.hash_keys",
+            lambda columns: hash_keys(columns) % np.uint64(2) + np.uint64(2**64 - 2),
+        )
+    assert_same_rows(results(), want)
 
 
 def flood(found, op, version):

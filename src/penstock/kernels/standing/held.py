@@ -5,6 +5,7 @@ Rows come and go by the *chunk*: those of one micro-batch, kept and dropped whol
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,8 +20,8 @@ U64 = npt.NDArray[np.uint64]
 
 
 class Arrivals(NamedTuple):
-    """Rows of one side: hashes of their keys, values that ranges are about (the first indexes them), event times, and
-    the columns that results need.
+    """Rows of one side: numbers of their keys (see `keys`), values that ranges are about (the first indexes them),
+    event times, and the columns that results need.
     """
 
     keys: U64
@@ -114,8 +115,8 @@ class Held:
             return none, none
         return np.where(found, self._starts[place], 0), np.where(found, self._starts[place + 1], 0)
 
-    def take(self, places: I64) -> tuple[pa.RecordBatch, I64]:
-        """The payload of rows by their places in order; and the order in which they come."""
+    def take(self, places: I64, columns: tuple[str, ...] | None = None) -> tuple[pa.RecordBatch, I64]:
+        """The payload of rows by their places in order, or some columns of it; and the order in which they come."""
         numbers = self.numbers[places]
         order = np.argsort(numbers, kind="stable")
         numbers = numbers[order]
@@ -123,8 +124,17 @@ class Held:
         for chunk in self.chunks.values():
             begin, end = np.searchsorted(numbers, (chunk.first, chunk.first + chunk.count))
             if begin < end:
-                parts.append(chunk.payload.take(pa.array(numbers[begin:end] - chunk.first)))
+                payload = chunk.payload if columns is None else chunk.payload.select(list(columns))
+                parts.append(payload.take(pa.array(numbers[begin:end] - chunk.first)))
         return pa.concat_batches(parts), order
+
+    def numbered(self) -> Iterator[tuple[pa.RecordBatch, U64]]:
+        """The payload of each chunk, with the number of each row's key."""
+        keys = self.keys[np.argsort(self.numbers)]
+        begin = 0
+        for chunk in self.chunks.values():
+            yield chunk.payload, keys[begin : begin + chunk.count]
+            begin += chunk.count
 
     @property
     def index_bytes(self) -> int:

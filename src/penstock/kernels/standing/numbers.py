@@ -54,8 +54,8 @@ def difference_kind(kind: str) -> str:
     return "number" if kind in ("number", "date") else "duration"
 
 
-def to_numbers(column: pa.Array) -> Numbers:
-    """The column's values as floats."""
+def to_numbers(column: pa.Array, *, up: bool = False) -> Numbers:
+    """The column's values as floats. Times finer than a microsecond go to the one before, or the next with `up`."""
     kind = column.type
     if pt.is_floating(kind):
         values = column.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
@@ -63,11 +63,16 @@ def to_numbers(column: pa.Array) -> Numbers:
         return Numbers(np.where(real, values, 0.0), real, np.zeros(len(values), np.bool_))
     if pt.is_date(kind):
         column = column.cast(pa.date32()).cast(pa.int32())
-    elif pt.is_timestamp(kind):
-        column = column.cast(pa.timestamp("us", kind.tz), safe=False).view(pa.int64())
-    elif pt.is_duration(kind):
-        column = column.cast(pa.duration("us"), safe=False).view(pa.int64())
+    elif pt.is_timestamp(kind) or pt.is_duration(kind):
+        micro = pa.duration("us") if pt.is_duration(kind) else pa.timestamp("us", kind.tz)
+        column = _micro(column, up) if kind.unit == "ns" else column.cast(micro).view(pa.int64())
     able: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
     whole = column.fill_null(0).to_numpy(zero_copy_only=False)
     inexact = (whole > EXACT) | (whole < -EXACT) if whole.dtype.itemsize == 8 else np.zeros(len(whole), np.bool_)
     return Numbers(whole.astype(np.float64), able, able & inexact)
+
+
+def _micro(column: pa.Array, up: bool) -> pa.Array:
+    whole = column.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    micro = -(-whole // 1_000) if up else whole // 1_000
+    return pa.array(micro, mask=~column.is_valid().to_numpy(zero_copy_only=False))

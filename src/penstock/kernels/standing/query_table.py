@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from pyarrow import types as pt
 
 from penstock.errors import BadQuery, UnknownColumn
-from penstock.kernels.standing.numbers import difference_kind, range_kind, to_numbers
+from penstock.kernels.standing.numbers import EXACT, difference_kind, range_kind, to_numbers
 from penstock.kernels.standing.search import F64, I64, Flags
-from penstock.kernels.standing.shape import LEFT, RIGHT, SIDES, BandJoin, Shape
+from penstock.kernels.standing.shape import BAND, LEFT, RIGHT, SIDES, BandJoin, Shape
 
 ID, OP, VERSION = "query", "op", "version"
 SET, REMOVE = "set", "remove"
@@ -47,6 +47,10 @@ def check_columns(table: pa.Schema, kinds: dict[str, str], *, where: str, change
                 why="Queries are told apart, and their versions put in order, by 64-bit numbers.",
                 do="Number them, and keep the names beside, in a table of your own.",
             )
+    if changes and not _is_text(table.field(OP).type):
+        raise BadQuery(
+            f"{where}: {OP!r} is {table.field(OP).type}, not text.", do=f"Write {SET!r} or {REMOVE!r} into it."
+        )
     for name, kind in kinds.items():
         have = _kind(table.field(name).type)
         if have != kind:
@@ -55,6 +59,10 @@ def check_columns(table: pa.Schema, kinds: dict[str, str], *, where: str, change
                 why="Values are not converted on the way: a range of another type than its column is mostly a mistake.",
                 do=f"Cast it to a {kind} type first.",
             )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
 
 
 def _kind(kind: pa.DataType) -> str:
@@ -74,10 +82,18 @@ def read_bounds(rows: pa.Table | pa.RecordBatch, names: tuple[str, ...]) -> tupl
         column = rows.column(name)
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        found = to_numbers(column)
+        beginning = at % 2 == 0
+        found = to_numbers(column, up=beginning)
         bounds[:, at] = found.values
         missing |= ~found.able
-        inexact |= found.inexact
+        # A whole number beyond what is exact, outward, is a side without limit: no value that is compared reaches it.
+        outward = -found.values if beginning else found.values
+        if names == BAND:
+            # The difference of two values may be rounded down to 2^53, and is at most 2^54.
+            whole = not pt.is_floating(column.type)
+            inexact |= found.able & whole & (np.abs(found.values) >= EXACT) & (outward < 4.0 * EXACT)
+        else:
+            inexact |= found.inexact & (outward < EXACT)
     inverted = ~missing & (bounds[:, ::2] > bounds[:, 1::2]).any(axis=1)
     beyond = ~missing & (np.isposinf(bounds[:, ::2]) | np.isneginf(bounds[:, 1::2])).any(axis=1)
     return bounds, [

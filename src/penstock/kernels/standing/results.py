@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.standing.held import Arrivals, Held
+from penstock.kernels.standing.keys import compared
 from penstock.kernels.standing.query_table import ID
 from penstock.kernels.standing.refine import PIECE, pairs
 from penstock.kernels.standing.search import FIRST, I32, I64, LAST, QUERY, ROW
@@ -45,8 +46,10 @@ class Results:
         else:
             self.schema = pa.schema([query, pa.field("results", pa.int64())])
         #: Columns of arriving rows, and of those that wait, that must be at hand.
-        self.arriving = tuple(tuple(schema.names) if output != "counts" else () for schema in schemas)
-        self.waiting = tuple(tuple(schema.names) if output == "pairs" else () for schema in schemas)
+        least = shape.on if compared(shape, schemas) else ((), ())
+        every = tuple(tuple(schema.names) for schema in schemas)
+        self.arriving = every if output != "counts" else least
+        self.waiting = every if output == "pairs" else least
 
     def rows(self, side: int, arrived: Arrivals, held: Held, ids: I64, runs: I32) -> Iterator[pa.RecordBatch]:
         """The runs of rows that arrived on `side`, as pairs or factored."""

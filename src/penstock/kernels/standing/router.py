@@ -2,6 +2,9 @@
 
 A row's partners are counted exactly, which costs one search that is needed anyway; the queries whose own range has
 its value are estimated by a histogram of equal width, which is kept up to date as queries come and go.
+
+Dividing rows costs something, too. So a batch is looked at first: some of its rows say what each strategy would cost
+for all, and what the best one for each would. Only where that is notably less are rows divided, one by one.
 """
 
 from __future__ import annotations
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 Dynamic = Literal["dynamic"]
 DYNAMIC: Dynamic = "dynamic"
 BUCKETS = 512
+#: Rows of a batch that are looked at first, at the most; and what dividing must save of their cost to be worth it.
+_LOOKED_AT, _WORTH = 512, 0.05
+#: From this part of all queries on, changes make histograms anew.
+_ANEW = 4
 _CHOICES: tuple[Strategy, ...] = ("hotspot", "select_first", "join_first", "join_first_scan")
 _BAND: tuple[Strategy, ...] = ("ssi", "merge")
 
@@ -41,7 +48,8 @@ class Router:
     Guarantees
         The results are those of any one strategy: `test_every_strategy_gives_the_same_results`.
     State and cost
-        One histogram for each side; some 20 ns a row, and one walk for each strategy that rows were given to.
+        One histogram for each range. Where one strategy is as good as any for all rows, a few microseconds a batch;
+        else some 20 ns a row, and one walk for each strategy that rows were given to.
     """
 
     def __init__(self, queries: QuerySet, coefficients: Coefficients) -> None:
@@ -50,9 +58,11 @@ class Router:
         #: How many rows each strategy was given so far.
         self.routed = dict.fromkeys((*_CHOICES, *_BAND), 0)
         self._histograms: dict[tuple[int, int], EqualWidth] = {}
+        self._changed = 0
 
     def load(self) -> None:
         """Count all queries anew."""
+        self._changed = 0
         standing = self.queries.bounds[self.queries.alive]
         for side in (LEFT, RIGHT):
             for attribute in range(len(self.queries.shape.ranges[side])):
@@ -69,6 +79,12 @@ class Router:
         slots = np.array([self.queries.find(int(query)) for query in (*change.removed, *change.ids)], np.int64)
         self._count(self.queries.bounds[slots[slots >= 0]], -1.0)
         self._count(change.bounds, 1.0)
+        self._changed += len(slots)
+
+    def after(self) -> None:
+        """Queries have changed. After very many, histograms are made anew: they may lie in other places now."""
+        if _ANEW * self._changed > self.queries.count:
+            self.load()
 
     def _count(self, bounds: F64, sign: float) -> None:
         for (side, attribute), histogram in self._histograms.items():
@@ -81,15 +97,28 @@ class Router:
 
     def choose(self, side: int, rows: Rows, owns: F64 | None = None) -> I8:
         """For each row the number of its strategy among `CHOICES`."""
+        owns = rows.own[:, None] if owns is None else owns
         partners = (rows.end - rows.begin).astype(np.float64)
         if not self.queries.shape.own:
             index = self.queries.index(side, "ssi")
             return self.coefficients.choose_band(partners, self.queries.count, index.groups if index else 0)
-        if owns is None or owns.shape[1] == 1:
-            fewest = self._histograms[side, 0](rows.own)
-        else:
-            fewest = self.selected(side, owns).min(axis=1)
-        return self.coefficients.choose(partners, fewest, self._load(side))
+        return self.coefficients.choose(partners, self._fewest(side, owns), self._load(side))
+
+    def for_all(self, side: int, rows: Rows, owns: F64) -> int:
+        """The strategy for all rows, where dividing them would save little; else -1."""
+        if not self.queries.shape.own:
+            return -1
+        some = slice(None, None, len(rows.own) // _LOOKED_AT + 1)
+        partners = (rows.end[some] - rows.begin[some]).astype(np.float64)
+        costs = self.coefficients.costs(partners, self._fewest(side, owns[some]), self._load(side))
+        alone = costs.sum(axis=1)
+        best = int(alone.argmin())
+        return best if costs.min(axis=0).sum() >= (1 - _WORTH) * alone[best] else -1
+
+    def _fewest(self, side: int, owns: F64) -> F64:
+        if owns.shape[1] == 1:
+            return self._histograms[side, 0](owns[:, 0])
+        return self.selected(side, owns).min(axis=1)
 
     def answers(self, side: int, rows: Rows, values: F64, owns: F64 | None = None) -> Iterator[I32]:
         """All runs of a batch, in pieces; each is overwritten by the next.
@@ -98,14 +127,17 @@ class Router:
         looked up by the attribute that selects the fewest; its runs are then still to be checked by all others.
         """
         owns = rows.own[:, None] if owns is None else owns
-        chosen = self.choose(side, rows, owns)
         met = rows.begin < rows.end
+        one = self.for_all(side, rows, owns)
+        chosen = self.choose(side, rows, owns) if one < 0 else one
         for number, name in enumerate(_CHOICES if self.queries.shape.own else _BAND):
+            if one >= 0 and number != one:
+                continue
             mine = np.flatnonzero((chosen == number) & met)
             self.routed[name] += len(mine)
             for attribute, part in self._looked_up_by(name, side, mine, owns):
                 # Mostly one strategy gets all rows, which then keep their places.
-                whole = len(part) == len(chosen)
+                whole = len(part) == len(met)
                 asked = rows if whole else rows.some(part)
                 if attribute:
                     asked = asked._replace(own=np.ascontiguousarray(owns[part, attribute]))

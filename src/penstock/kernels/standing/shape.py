@@ -7,6 +7,8 @@ from typing import ClassVar
 
 LEFT, RIGHT, CHANGES = 0, 1, 2
 SIDES = ("left", "right")
+#: The columns of a query of a band join.
+BAND = ("band_from", "band_to")
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class BandJoin:
     @property
     def bounds(self) -> tuple[str, ...]:
         """The columns of a query."""
-        return ("band_from", "band_to")
+        return BAND
 
     def describe(self) -> str:
         """For people."""

@@ -22,6 +22,7 @@ from penstock.kernels.contract import (
     Metric,
 )
 from penstock.kernels.standing.held import Arrivals, Held
+from penstock.kernels.standing.keys import KeyNumbers, compared
 from penstock.kernels.standing.query_set import Change, QuerySet
 from penstock.kernels.standing.query_table import Queries
 from penstock.kernels.standing.reading import RowReader, joined, read_changes
@@ -131,6 +132,7 @@ class StandingJoin(Kernel):
         self.queries = QuerySet(shape, walked(strategy, shape.own))
         self._router = Router(self.queries, coefficients or Coefficients()) if strategy == DYNAMIC else None
         self.held = tuple(Held(len(shape.ranges[side]), timed) for side in (LEFT, RIGHT))
+        self._keys = KeyNumbers(shape, self.held) if compared(shape, schemas) else None
         self._loaded = False
         self._next = 0
         self._base = ""
@@ -205,6 +207,8 @@ class StandingJoin(Kernel):
                 names = sorted(name for name in chunks if name[0] == str(side))
                 if names:
                     held.add(*((n, self._from_chunk(side, read_blob(chunks[n])), chunks[n].size) for n in names))
+            if self._keys is not None:
+                self._keys.restored()
         except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise StateDamaged(
                 "The stored state of standing queries cannot be read.",
@@ -225,6 +229,8 @@ class StandingJoin(Kernel):
                 continue
             arrived = joined(parts[side], parts[side][0])
             parts[side].clear()
+            if self._keys is not None:
+                arrived = arrived._replace(keys=self._keys.numbers(side, arrived.keys, arrived.payload))
             self._weigh(2 * arrived.nbytes)
             for runs in self._runs(side, arrived):
                 self._numbers["runs"] += len(runs)
@@ -288,6 +294,8 @@ class StandingJoin(Kernel):
         if self._router is not None:
             self._router.before(change)
         self.queries.apply(change)
+        if self._router is not None:
+            self._router.after()
         name = self._name("q")
         self._deltas[name] = touched
         self._log.add(name, change_blob(change, self.shape))
@@ -351,6 +359,8 @@ class StandingJoin(Kernel):
             held.drop(names)
             for name in names:
                 self._log.drop(name)
+            if self._keys is not None:
+                self._keys.forget()
 
     def _late(self, side: int, rows: Arrivals, watermark: int) -> tuple[Arrivals, Emission | None]:
         late = rows.times < watermark
@@ -386,7 +396,8 @@ class StandingJoin(Kernel):
         return f"{kind}-{self._next:012d}"
 
     def _now(self) -> int:
-        return self.queries.nbytes + sum(held.nbytes for held in self.held)
+        moved = self._keys.nbytes if self._keys is not None else 0
+        return self.queries.nbytes + sum(held.nbytes for held in self.held) + moved
 
     def _buffers(self) -> int:
         """What a step needs beside rows and queries: runs as they are found, cut and written out."""

@@ -14,7 +14,9 @@ _KEY, _TIME, _REMOVED = "__key", "__time", "__removed"
 
 
 def row_blob(rows: Arrivals) -> pa.Buffer:
-    """Rows that wait: keys, values and times, and what results need."""
+    """Rows that wait: keys, values and times, and what results need. Columns go by their places: a stream may have any
+    of these names.
+    """
     names = [_KEY, *(f"__{n}" for n in range(rows.values.shape[1]))]
     columns = [pa.array(rows.keys), *(pa.array(np.ascontiguousarray(c)) for c in rows.values.T)]
     if len(rows.times):
@@ -27,9 +29,13 @@ def row_blob(rows: Arrivals) -> pa.Buffer:
 
 def rows_of(blob: pa.RecordBatch, width: int, timed: bool, payload: tuple[str, ...]) -> Arrivals:
     """What `row_blob` wrote, its columns as they lie in the blob."""
-    values = [blob.column(f"__{n}").to_numpy() for n in range(width)]
-    times = blob.column(_TIME).to_numpy() if timed else np.empty(0, np.int64)
-    return Arrivals(blob.column(_KEY).to_numpy(), np.stack(values, axis=1), times, blob.select(list(payload)))
+    rest = 1 + width + timed
+    if (blob.schema.names[:1], blob.schema.names[rest:]) != ([_KEY], [*payload]):
+        raise ValueError(f"rows with the columns {', '.join(blob.schema.names)}")
+    values = [blob.column(1 + n).to_numpy() for n in range(width)]
+    times = blob.column(rest - 1).to_numpy() if timed else np.empty(0, np.int64)
+    kept = blob.select(list(range(rest, blob.num_columns)))
+    return Arrivals(blob.column(0).to_numpy(), np.stack(values, axis=1), times, kept)
 
 
 def change_blob(change: Change, shape: Shape) -> pa.Buffer:
