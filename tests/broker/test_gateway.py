@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,8 +13,9 @@ from penstock.broker.answers import Answers
 from penstock.broker.cells import CellMap, adapt
 from penstock.broker.delivery import ByCell, Unicast
 from penstock.broker.gateway import Change, Gateway, Subscriber
-from penstock.broker.messages import FLAGS, HAS_VALUE, SEQ, WIDTH, Frame, Kind
+from penstock.broker.messages import FLAGS, HAS_VALUE, SEQ, VALUE, WIDTH, Frame, Kind
 from penstock.errors import BadOption
+from penstock.kernels.subscriptions.codes import encode
 from penstock.kernels.subscriptions.engine import AGGREGATES
 from tests.broker.world import World
 
@@ -120,7 +124,7 @@ def test_an_inverted_range_and_one_without_ends_are_refused():
     gateway = Gateway(World().kind)
     with pytest.raises(BadOption, match="empty"):
         gateway.subscriber(5, 4)
-    with pytest.raises(ValueError, match="no bound"):
+    with pytest.raises(BadOption, match="no end"):
         gateway.subscriber(None, 4)
     with pytest.raises(BadOption, match="4 ends do not make a range"):
         gateway.subscriber(1, 4, 1, 4)
@@ -181,3 +185,46 @@ def test_those_who_know_different_messages_are_each_told_the_others():
     want = world.answers(*everything)
     assert told == [world.answers(*everything, after=9), want]
     assert len(told[0]) < len(want)
+
+
+@pytest.mark.parametrize("agg", ["sum", "avg"])
+def test_sums_beyond_all_floats_are_infinite_and_come_back(agg):
+    """What cannot be told from the answer before is no change; nothing keeps the cell from hearing what follows."""
+    kind = Kind(agg, pa.int64(), pa.float64())
+    values = [1e308, 1e308, 1e308, -1e308, -1e308]
+    gateway, rows = Gateway(kind), np.zeros((7, WIDTH), np.int64)
+    subscriber = gateway.subscriber(0, 20)
+    gateway.let_in([subscriber])
+    rows[:, SEQ], rows[:, FLAGS] = np.arange(7), HAS_VALUE
+    rows[:, VALUE] = encode(pa.array([*values, 1.0, 0.0]))[0]
+    gateway.take(("_", 0), Frame(-1, rows))
+    exact = [sum(map(Fraction, [*values, 1.0, 0.0][:n])) / (n if agg == "avg" else 1) for n in range(1, 8)]
+    want = [float(x) if abs(x) < 1.7e308 else float("inf") for x in exact]
+    assert told([subscriber]) == [[x for n, x in enumerate(want) if not n or x != want[n - 1]]]
+
+
+def test_values_that_are_only_counted_or_that_python_has_none_of_are_told():
+    times = pa.timestamp("us")
+    codes = np.array([2**62, 5, -(2**62)])
+    for agg, want in (("count", [1, 2, 3]), ("min", [np.datetime64(int(code), "us") for code in codes[[0, 2]]])):
+        gateway, rows = Gateway(Kind(agg, pa.int64(), times)), np.zeros((3, WIDTH), np.int64)
+        subscriber = gateway.subscriber(0, 20)
+        gateway.let_in([subscriber])
+        rows[:, SEQ], rows[:, FLAGS], rows[:, VALUE] = np.arange(3), HAS_VALUE, codes
+        gateway.take(("_", 0), Frame(-1, rows))
+        (found,) = told([subscriber])
+        assert (found if agg == "count" else [found[0], found[2]]) == want
+
+
+def test_an_end_may_lie_beyond_what_a_narrow_column_holds():
+    gateway = Gateway(Kind("min", pa.int8(), pa.int8()))
+    assert gateway.subscriber(-1_000, 1_000).x2 == 1_000
+    exact = Gateway(Kind("min", pa.float32(), pa.int8())).subscriber(0.0, 0.1).x2
+    assert exact < encode(pa.array([0.1], pa.float32()))[0][0], "0.1 as a float32 is more than 0.1"
+    odd = gateway.subscriber(0.5, float("inf"))
+    assert (odd.x1, odd.x2) == (1, 2**63 - 1), "0 is not in it"
+    odd = Gateway(Kind("min", pa.decimal128(9, 1), pa.int8())).subscriber(-0.55, Decimal("0.55"))
+    assert (odd.x1, odd.x2) == (-5, 5)
+    for nonsense in (float("nan"), "5", True):
+        with pytest.raises(BadOption, match="no end"):
+            gateway.subscriber(nonsense, 4)

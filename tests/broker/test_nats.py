@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from penstock.broker.gateway import Subscriber
+from penstock.broker.gateway import Change, Subscriber
 from penstock.broker.messages import Frame, Kind
 from penstock.broker.publisher import Publisher, _continues
 from penstock.broker.receiver import NatsGateway
@@ -143,7 +143,7 @@ def test_a_gateway_that_was_killed_catches_up(server: NatsServer, two: bool):
         before = [world.answers(*ends) for ends in ranges]
         told = await heard(subscribers, before)
         assert told == before
-        assert gateway.refused >= 1, "what is no frame is counted, and left"
+        assert gateway.refused >= 1, "what is not a frame is counted, and left"
         await gateway.close()
         await publisher.publish(1, world.batch(50))
         # Its subscribers come back to another one, each with what it knows last.
@@ -365,6 +365,217 @@ def test_what_was_missed_and_is_nowhere_is_to_be_read_again(server: NatsServer):
         rows = world.kind.rows(world.batch(40))
         await gateway._take(("_", 0), Frame(5, rows[6:]))
         assert [change.reread for change in someone.take()] == [True]
+        await gateway.close()
+        await publisher.close()
+
+    asyncio.run(run())
+
+
+def test_another_checkpoint_does_not_publish_under_a_name_that_is_taken(server: NatsServer):
+    """Its messages are numbered from 0 again: they would pass for what the broker has, and never be published."""
+
+    async def run() -> None:
+        first = Publisher(server.url, "owned", World().kind, owner="one")
+        await first.publish(0, World(seed=1).batch(20))
+        await first.close()
+        with pytest.raises(BadOption, match="another checkpoint"):
+            await Publisher(server.url, "owned", World().kind, owner="two").publish(0, World(seed=2).batch(10))
+        again = Publisher(server.url, "owned", World().kind, owner="one")
+        await again.open()
+        await again.close()
+
+    asyncio.run(run())
+
+
+def test_a_gateway_follows_cells_that_begin_anew_after_the_store_is_lost(tmp_path):
+    """The gateway lives on with cells that were split; the new publisher has one, or has split others."""
+
+    async def run() -> None:
+        broker = NatsServer(tmp_path / "store").start()
+        world = World(seed=12)
+        publisher = Publisher(broker.url, "anew", world.kind, crowd=4)
+        await publisher.open()
+        gateway = await NatsGateway(broker.url, "anew", "g").open()
+        ranges = list(world.ranges())
+        subscribers = await gateway.subscribe_all(ranges)
+        await asyncio.sleep(0.5)
+        await publisher.publish(0, world.batch(40))
+        want = [world.answers(*ends) for ends in ranges]
+        assert await heard(subscribers, want) == want
+        assert len(gateway.desk.cells.unsplit) > 3
+        await publisher.close()
+        broker.kill()
+        shutil.rmtree(tmp_path / "store")
+        broker.start()
+        publisher = Publisher(broker.url, "anew", world.kind, crowd=1_000_000)
+        last = max(world.states)
+        for batch in (1, 2):
+            await publisher.publish(batch, world.batch(40))
+        want = [world.answers(*ends, after=last) for ends in ranges]
+        told: list[list[Change]] = [[] for _ in ranges]
+        async with asyncio.timeout(10):
+            # Those whose cell was silent before the loss cannot know that nothing was lost: they read again.
+            while [[change.value for change in mine] for mine in told if not any(change.reread for change in mine)] != [
+                answers for answers, mine in zip(want, told, strict=True) if not any(change.reread for change in mine)
+            ]:
+                await asyncio.sleep(0.05)
+                for mine, one in zip(told, subscribers, strict=True):
+                    mine += one.take()
+        assert sum(map(len, told)) > 0
+        assert len(gateway.desk.cells.unsplit) == 1
+        await publisher.close()
+        await gateway.close()
+        broker.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("fails", ["_listen", "_read"])
+def test_a_gateway_that_fails_while_it_follows_or_comes_back_tries_again(server: NatsServer, fails: str):
+    """As where the broker goes away once more in the middle of it."""
+
+    async def run() -> None:
+        world, name = World(seed=13), f"again{fails}"
+        publisher = Publisher(server.url, name, world.kind, crowd=4)
+        await publisher.open()
+        gateway = await NatsGateway(server.url, name, "g").open()
+        ranges = list(world.ranges())
+        subscribers = await gateway.subscribe_all(ranges)
+        works, faults = getattr(gateway, fails), [OSError("gone again") for _ in range(3)]
+
+        async def fail(*args: object) -> None:
+            if faults and args[0] in gateway.desk.rooms:
+                raise faults.pop()
+            await works(*args)
+
+        setattr(gateway, fails, fail)
+        for batch in range(3):
+            await asyncio.sleep(0.3)
+            if batch == 1:
+                await gateway._client.close()
+            await publisher.publish(batch, world.batch(20))
+        want = [world.answers(*ends) for ends in ranges]
+        assert await heard(subscribers, want) == want
+        assert not faults
+        assert len(gateway.desk.cells.unsplit) > 3
+        await gateway.close()
+        await publisher.close()
+
+    asyncio.run(run())
+
+
+def test_the_last_frame_is_read_if_it_was_dropped_or_could_not_be_taken(server: NatsServer):
+    """No other frame follows that would say that something is missing."""
+
+    async def run() -> None:
+        world = World("count", seed=14)
+        publisher = Publisher(server.url, "dropped", world.kind)
+        await publisher.open()
+        gateway = await NatsGateway(server.url, "dropped", "g").open()
+        someone = await gateway.subscribe(0, 20)
+        takes = gateway._take
+
+        async def fail(*args: object) -> None:
+            gateway._take = takes  # type: ignore[method-assign]
+            raise TimeoutError
+
+        gateway._take = fail  # type: ignore[method-assign]
+        await publisher.publish(0, world.batch(40))
+        want = [world.answers(0, 20)]
+        assert await heard([someone], want) == want
+        known = len(want[0])
+        # The client has no room for another frame: what comes is dropped.
+        (listening,) = gateway._heard.values()
+        listening._pending_bytes_limit = 1
+        await publisher.publish(1, world.batch(40))
+        want = [world.answers(0, 20)[known:]]
+        assert want[0]
+        assert await heard([someone], want) == want
+        await gateway.close()
+        await publisher.close()
+
+    asyncio.run(run())
+
+
+def test_what_others_put_on_our_subjects_does_not_stop_a_publisher_that_starts_again(server: NatsServer):
+    async def run() -> None:
+        world = World(seed=15)
+        for batch in range(3):
+            publisher = Publisher(server.url, "others", world.kind)
+            await publisher.publish(batch, world.batch(20))
+            await publisher._stream.publish("others._.r", b"not ours")
+            await publisher.close()
+        gateway = await NatsGateway(server.url, "others", "g").open()
+        newcomer = await gateway.subscribe(0, 20)
+        back = await gateway.subscribe(0, 20, after=5)
+        want = [world.answers(0, 20), world.answers(0, 20, after=5)]
+        assert await heard([newcomer, back], want) == want
+        await gateway.close()
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_comes_back_without_its_newest_messages_is_noticed(server: NatsServer):
+    """As after a power failure: what was acknowledged last was not on disk yet."""
+
+    async def run() -> None:
+        world = World(seed=16)
+        publisher = Publisher(server.url, "power", world.kind)
+        await publisher.publish(0, world.batch(20))
+        known = max(world.states)
+        value = world.answers(0, 20)[-1]
+        await publisher.publish(1, world.batch(20))
+        newest = await publisher._stream.get_last_msg(stream_of("power"), "power._.r")
+        await publisher._stream.delete_msg(stream_of("power"), newest.seq)
+        await publisher.close()
+        await publisher.publish(2, world.batch(20))
+        gateway = await NatsGateway(server.url, "power", "g").open()
+        back = await gateway.subscribe(0, 20, after=known, value=value)
+        assert [change.reread for change in back.take()] == [True]
+        await gateway.close()
+        await publisher.close()
+
+    asyncio.run(run())
+
+
+def test_a_newcomer_to_a_quiet_cell_whose_messages_are_gone_is_told_to_read(server: NatsServer):
+    """The answer of an empty table would be wrong, and perhaps no message ever comes that says so."""
+
+    async def run() -> None:
+        world = World(seed=17)
+        publisher = Publisher(server.url, "quiet", world.kind)
+        await publisher.publish(0, world.batch(20))
+        gateway = await NatsGateway(server.url, "quiet", "g").open()
+        early = await gateway.subscribe(0, 20, partition="nothing was ever here")
+        await publisher._stream.purge_stream(stream_of("quiet"))
+        newcomer = await gateway.subscribe(0, 20)
+        informed = await gateway.subscribe(0, 20, after=max(world.states), value=world.answers(0, 20)[-1])
+        assert [[change.reread for change in one.take()] for one in (early, newcomer, informed)] == [[], [True], []]
+        await gateway.close()
+        await publisher.close()
+
+    asyncio.run(run())
+
+
+def test_catching_up_reads_what_is_missing_and_not_everything(server: NatsServer):
+    async def run() -> None:
+        world = World(seed=18)
+        publisher = Publisher(server.url, "long", world.kind)
+        for batch in range(40):
+            await publisher.publish(batch, world.batch(3))
+        gateway = await NatsGateway(server.url, "long", "g").open()
+        asked, reads = [], gateway._next
+
+        async def count(*args: object) -> object:
+            asked.append(args)
+            return await reads(*args)  # type: ignore[arg-type]
+
+        gateway._next = count  # type: ignore[method-assign, assignment]
+        after = sorted(world.states)[-3]
+        known = world.answers(0, 20)[: -len(world.answers(0, 20, after=after)) or None]
+        back = await gateway.subscribe(0, 20, after=after, value=known[-1])
+        assert await heard([back], [world.answers(0, 20, after=after)]) == [world.answers(0, 20, after=after)]
+        assert len(asked) < 12
         await gateway.close()
         await publisher.close()
 

@@ -37,37 +37,38 @@ from penstock.broker.messages import (
     Kind,
 )
 from penstock.errors import BadOption
-from penstock.kernels.subscriptions.codes import decode, encode
+from penstock.kernels.subscriptions.codes import decode, encode, python_values
 from penstock.kernels.subscriptions.engine import EXTREMES
 
 I64 = npt.NDArray[np.int64]
 
 
 @njit(cache=True)
-def concerned(rows: I64, x1: I64, x2: I64, pairs: I64) -> int:
-    """Write (message, subscription) for every subscription in a message's rectangle; how many there are."""
+def concerned(rows: I64, order: I64, x1: I64, x2: I64, pairs: I64) -> int:
+    """Write (message, subscription) for every subscription in a message's rectangle; how many there are.
+
+    x1 and x2 are sorted by x1; `order` has the numbers of the subscriptions.
+    """
     count = 0
     for m in range(len(rows)):
         row = rows[m]
-        has_left, has_right = row[FLAGS] & HAS_LEFT != 0, row[FLAGS] & HAS_RIGHT != 0
-        left, inner_left, inner_right, right = row[LEFT], row[INNER_LEFT], row[INNER_RIGHT], row[RIGHT]
-        for s in range(len(x1)):
-            if x1[s] <= inner_left and inner_right <= x2[s]:
-                if (has_left and x1[s] <= left) or (has_right and x2[s] >= right):
-                    continue
+        inner_right, has_right, right = row[INNER_RIGHT], row[FLAGS] & HAS_RIGHT != 0, row[RIGHT]
+        first = np.searchsorted(x1, row[LEFT], side="right") if row[FLAGS] & HAS_LEFT else 0
+        for i in range(first, np.searchsorted(x1, row[INNER_LEFT], side="right")):
+            if inner_right <= x2[i] and not (has_right and x2[i] >= right):
                 if count < len(pairs):
-                    pairs[count, 0], pairs[count, 1] = m, s
+                    pairs[count, 0], pairs[count, 1] = m, order[i]
                 count += 1
     return count
 
 
-def pairs_of(rows: I64, x1: I64, x2: I64) -> I64:
+def pairs_of(rows: I64, order: I64, x1: I64, x2: I64) -> I64:
     """(message, subscription) for every subscription in a message's rectangle, in the order of messages."""
     pairs = np.empty((max(256, 2 * len(x1)), 2), np.int64)
-    count = concerned(rows, x1, x2, pairs)
+    count = concerned(rows, order, x1, x2, pairs)
     if count > len(pairs):
         pairs = np.empty((count, 2), np.int64)
-        concerned(rows, x1, x2, pairs)
+        concerned(rows, order, x1, x2, pairs)
     return pairs[:count]
 
 
@@ -169,7 +170,7 @@ class Answers:
         # What a message says is the same for all whom it concerns: made out once.
         there = rows[:, FLAGS] & HAS_VALUE != 0
         codes = [code if here else None for code, here in zip(rows[:, VALUE].tolist(), there.tolist(), strict=True)]
-        shown = decode(np.ascontiguousarray(rows[:, VALUE]), self.kind.y, there).to_pylist()
+        shown = python_values(decode(np.ascontiguousarray(rows[:, VALUE]), self.kind.y, there))
         known = self._known
         for m, s in zip(pairs[:, 0].tolist(), pairs[:, 1].tolist(), strict=True):
             if known[s] != codes[m]:
@@ -187,10 +188,12 @@ class Answers:
         before = self.answer(number)
         known = self._known[number]
         if isinstance(known, Total):
+            # Values that are counted may be of a type that has no sum.
+            counted = self.kind.agg == "count"
             if flags & HAS_VALUE:
-                known.add(self.kind.value(int(row[VALUE])), 1)
+                known.add(0 if counted else self.kind.value(int(row[VALUE])), 1)
             if flags & HAS_OTHER:
-                known.add(self.kind.value(int(row[OTHER])), -1)
+                known.add(0 if counted else self.kind.value(int(row[OTHER])), -1)
         else:
             if flags & HAS_VALUE:
                 known[int(row[VALUE])] += 1
@@ -210,7 +213,7 @@ class Answers:
         if agg == "count":
             return known.count
         if agg in ("sum", "avg"):
-            return known.sum() if agg == "sum" else known.average()
+            return _double(known.sum() if agg == "sum" else known.average())
         if agg == "distinct":
             return frozenset(known)
         return (min if agg == "min" else max)(known) if known else None
@@ -221,4 +224,14 @@ class Answers:
             return None if answer is None else self.kind.value(answer)
         if isinstance(answer, frozenset):
             return frozenset(self.kind.value(code) for code in answer)
-        return float(answer) if isinstance(answer, (Fraction, str)) else answer
+        return float(answer) if isinstance(answer, str) else answer
+
+
+def _double(answer: Any) -> Any:
+    """An exact answer as the query has it: what is beyond all floats is infinite."""
+    if not isinstance(answer, Fraction):
+        return answer
+    try:
+        return float(answer)
+    except OverflowError:
+        return math.inf if answer > 0 else -math.inf

@@ -120,6 +120,12 @@ class CellMap:
         self._count += 2
         self.paths += [f"{self.paths[cell]}0", f"{self.paths[cell]}1"]
 
+    def extends(self, other: CellMap) -> bool:
+        """Whether it is another division, or that one with cells split."""
+        ours = self.cells[: len(other.cells)]
+        same = ours == other.cells
+        return len(ours) == len(other.cells) and bool((same.all(axis=1) | (other.cells[:, AXIS] < 0)).all())
+
     def depth(self, cell: int) -> int:
         """How often it was split off."""
         return len(self.paths[cell]) - 1

@@ -94,33 +94,49 @@ class Room:
     #: The last message that each of them knew of when it came, or when someone came who knew less.
     known: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     subscribers: list[Subscriber] = field(default_factory=list)
+    #: Numbers of subscribers in the order of x1, their x1 and their x2; None until they are asked for.
+    _by_x1: tuple[I64, I64, I64] | None = None
 
-    def add(self, new: Sequence[Subscriber], answers: Answers, known: int = -1) -> None:
-        """Let subscribers in who know of messages up to `known`."""
+    def add(self, new: Sequence[Subscriber], answers: Answers, known: int | I64 = -1) -> None:
+        """Let subscribers in who know of messages up to `known`, all of them or each."""
         ends = np.array([(one.x1, one.x2, one.low, one.high) for one in new], np.int64).reshape(-1, 4)
         # Each kind of end side by side, for compiled code to walk.
         self.ends = np.concatenate([self.ends, ends.T.copy()], axis=1)
-        inside = np.maximum(self.known, self.last)
-        self.known = np.concatenate([inside, np.full(len(new), known)])
+        inside, come = self.knows, np.broadcast_to(known, len(new))
+        self.known = np.concatenate([inside, come])
         if len(new):
-            self.last = min(self.last, known) if len(inside) else known
+            self.last = min(self.last, int(come.min())) if len(inside) else int(come.min())
         self.subscribers += new
         self.answers.extend(answers)
+        self._by_x1 = None
 
-    def remove(self, subscriber: Subscriber) -> None:
-        """Let one go."""
-        kept = [at for at, one in enumerate(self.subscribers) if one is not subscriber]
+    @property
+    def knows(self) -> I64:
+        """The last message that each of them knows of."""
+        return np.maximum(self.known, self.last)
+
+    def remove(self, *gone: Subscriber) -> None:
+        """Let some go."""
+        names = {id(one) for one in gone}
+        kept = [at for at, one in enumerate(self.subscribers) if id(one) not in names]
         self.ends, self.known = self.ends.take(kept, axis=1), self.known.take(kept)
         self.subscribers = [self.subscribers[at] for at in kept]
         self.answers = self.answers.take(kept)
+        self._by_x1 = None
+
+    def concerned(self, rows: I64) -> I64:
+        """(message, subscriber) for every subscriber in a message's rectangle of the first column."""
+        if self._by_x1 is None:
+            order = np.argsort(self.ends[0], kind="stable")
+            self._by_x1 = order, self.ends[0][order], self.ends[1][order]
+        return pairs_of(rows, *self._by_x1)
 
     def tell(self, frame: Frame) -> int:
         """Apply messages that are not known yet; how many changes were pushed."""
         rows = frame.rows[frame.rows[:, SEQ] > self.last]
         if not len(rows):
             return 0
-        x1, x2, low, high = self.ends
-        pairs = within(rows, pairs_of(rows, x1, x2), low, high)
+        pairs = within(rows, self.concerned(rows), *self.ends[2:])
         return self.apply(rows, pairs[rows[pairs[:, 0], SEQ] > self.known[pairs[:, 1]]])
 
     def apply(self, rows: I64, pairs: I64) -> int:
@@ -141,7 +157,7 @@ class PairRoom(Room):
         rows = frame.rows[frame.rows[:, SEQ] > self.last]
         if not len(rows) or frame.keys is None:
             return 0
-        concerned, saw = seen(rows, pairs_of(rows, self.ends[0], self.ends[1]), self.ends)
+        concerned, saw = seen(rows, self.concerned(rows), self.ends)
         told = np.unique(concerned[:, 0])
         known = dict(zip(told.tolist(), shown(self.answers.kind, rows[told], frame.keys), strict=True))
         for (m, s), flags in zip(concerned.tolist(), saw.tolist(), strict=True):
@@ -159,7 +175,8 @@ class Gateway:
         A subscriber is told of each change of its answer once, and of nothing else:
         `test_every_way_of_delivery_tells_each_change_once`.
     State and cost
-        16 bytes and a few Python objects a subscriber; a message costs a comparison for each subscriber of its cell.
+        56 bytes and a few Python objects a subscriber; a message costs a comparison for each subscriber of its cell
+        whose x1 is in the message's rectangle.
     """
 
     def __init__(self, kind: Kind, cells: CellMap | None = None) -> None:
@@ -180,7 +197,7 @@ class Gateway:
                 f"{len(ends)} ends do not make {'a range' if len(columns) == 1 else 'two ranges'}.",
                 do="Give x1 and x2; where ranges are of two columns, the ends of the second after them.",
             )
-        codes = [self.kind.code(end, columns[at // 2]) for at, end in enumerate(ends)]
+        codes = [self.kind.code(end, columns[at // 2], upper=at % 2 == 1) for at, end in enumerate(ends)]
         for at in range(0, len(codes), 2):
             if codes[at] > codes[at + 1]:
                 raise BadOption(
@@ -228,24 +245,19 @@ class Gateway:
         self.pushed += pushed
         return pushed
 
-    def adopt(self, cells: CellMap) -> list[tuple[Place, list[Place]]]:
-        """Follow splits: the rooms that are no more, each with those its subscribers went to."""
-        self.cells = cells
-        moved = []
-        for place, room in list(self.rooms.items()):
-            if cells.cells[place[1], 0] < 0:
-                continue
-            del self.rooms[place]
+    def adopt(self, cells: CellMap) -> list[Place]:
+        """Have everybody where this division has them; the places that are no more what they were."""
+        before, self.cells = self.cells, cells
+        # Splits go on from what there was. If not, a broker that lost its store has begun anew: all cells are others.
+        extended = cells.extends(before)
+        left = [place for place in self.rooms if not extended or cells.cells[place[1], 0] >= 0]
+        for place, room in [(place, self.rooms.pop(place)) for place in left]:
             homes = cells.cells_of(room.ends[0], room.ends[1])
-            heirs = []
             for cell in np.unique(homes).tolist():
                 members = np.flatnonzero(homes == cell).tolist()
-                heir = self.room((place[0], cell))
-                heir.add([room.subscribers[at] for at in members], room.answers.take(members))
-                heir.last, heir.known = room.last, room.known.take(members)
-                heirs.append((place[0], cell))
-            moved.append((place, heirs))
-        return moved
+                who = [room.subscribers[at] for at in members]
+                self.room((place[0], cell)).add(who, room.answers.take(members), room.knows.take(members))
+        return left
 
     def everyone(self) -> Iterator[Subscriber]:
         """All subscribers."""

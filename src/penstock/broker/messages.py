@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import types as pt
 
 from penstock.broker.pairs import PAIRS, pair_rows
-from penstock.errors import BadFrame
-from penstock.kernels.subscriptions.codes import decode, encode
+from penstock.errors import BadFrame, BadOption
+from penstock.kernels.subscriptions.codes import decode, encode, python_values
 from penstock.kernels.subscriptions.engine import EXTREMES
 
 I64 = npt.NDArray[np.int64]
@@ -55,11 +58,17 @@ class Kind:
         """Whether a message has the new answer; otherwise it has what came and what went."""
         return self.agg in EXTREMES and not self.relaxed
 
-    def code(self, value: object, kind: pa.DataType | None = None) -> int:
-        """The code of a bound of a range; of x, or of that type."""
-        codes, able = encode(pa.array([value], kind or self.x))
+    def code(self, value: object, kind: pa.DataType | None = None, *, upper: bool = False) -> int:
+        """The code of an end of a range; of x, or of that type. One that the column has no value for moves inwards."""
+        kind = kind or self.x
+        # An end may be one that a narrow column has no room for.
+        wide = pa.float64() if pt.is_floating(kind) else pa.int64() if pt.is_integer(kind) else kind
+        try:
+            codes, able = encode(pa.array([_inwards(value, wide, upper)], wide))
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+            able = np.zeros(1, np.bool_)
         if not able[0]:
-            raise ValueError(f"{value!r} is no bound of a range.")
+            raise BadOption(f"{value!r} is no end of a range of {kind}.", do="Give a value that the column may have.")
         return int(codes[0])
 
     def rows(self, messages: pa.Table) -> I64:
@@ -82,7 +91,7 @@ class Kind:
 
     def value(self, code: int, there: bool = True) -> object:
         """A value of y as people have it."""
-        return decode(np.array([code]), self.y)[0].as_py() if there else None
+        return python_values(decode(np.array([code]), self.y))[0] if there else None
 
     def to_json(self) -> dict[str, Any]:
         """As it is told to gateways."""
@@ -96,6 +105,18 @@ class Kind:
         second = _type(said["x2"]) if "x2" in said else None
         keys = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(said["keys"]))) if "keys" in said else None
         return cls(said["agg"], _type(said["x"]), _type(said["y"]), said["relaxed"], second, keys)
+
+
+def _inwards(value: Any, kind: pa.DataType, upper: bool) -> Any:
+    """An end of a range, moved to the next value inwards that a column of integers or decimals may have."""
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) and value == value:
+        if pt.is_integer(kind):
+            beyond = not LEAST <= value <= MOST
+            return min(max(value, LEAST), MOST) if beyond else math.floor(value) if upper else math.ceil(value)
+        if pt.is_decimal(kind):
+            unit = Decimal(1).scaleb(-kind.scale)
+            return Decimal(value).quantize(unit, ROUND_FLOOR if upper else ROUND_CEILING)
+    return value
 
 
 def _text(kind: pa.DataType) -> str:
@@ -115,6 +136,11 @@ class Frame(NamedTuple):
     after: int
     rows: I64
     keys: pa.Table | None = None
+
+    @property
+    def end(self) -> int:
+        """The number of its last message."""
+        return int(self.rows[-1, SEQ]) if len(self.rows) else self.after
 
     def to_bytes(self) -> bytes:
         """On the wire."""
@@ -156,5 +182,5 @@ def _keys(data: bytes, count: int) -> pa.Table:
 
 def _no_frame() -> BadFrame:
     return BadFrame(
-        "A message is no frame of subscriptions, or was cut.", do="Publish to these subjects with Penstock alone."
+        "A message is not a frame of subscriptions, or was cut.", do="Publish to these subjects with Penstock alone."
     )

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.kernels.subscriptions.codes import decode, encode
+from penstock.kernels.subscriptions.codes import decode, encode, python_values
 
 if TYPE_CHECKING:
     from penstock.broker.messages import Kind
@@ -76,7 +76,7 @@ def shown(kind: Kind, rows: I64, keys: pa.Table) -> list[tuple[dict[str, Any], d
     places = []
     for flag, left, right in ((WAS, LEFT_BEFORE, RIGHT_BEFORE), (IS, LEFT_AFTER, RIGHT_AFTER)):
         columns = zip((left, right), (kind.x, kind.x2 or kind.x), strict=True)
-        values = (decode(np.ascontiguousarray(rows[:, at]), of).to_pylist() for at, of in columns)
+        values = (python_values(decode(np.ascontiguousarray(rows[:, at]), of)) for at, of in columns)
         there = (rows[:, FLAGS] & flag != 0).tolist()
         places.append([pair if here else None for pair, here in zip(zip(*values, strict=True), there, strict=True)])
     named = keys.take(pa.array(rows[:, KEYS])).to_pylist()

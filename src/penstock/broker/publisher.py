@@ -23,7 +23,7 @@ from penstock.broker.delivery import ByCell
 from penstock.broker.messages import SEQ, Frame, Kind
 from penstock.broker.pairs import KEYS
 from penstock.broker.subjects import bucket_of, check_name, crowd_subject, stream_of, subject, token
-from penstock.errors import BadOption, BrokerUnreachable
+from penstock.errors import BadFrame, BadOption, BrokerUnreachable
 from penstock.kernels.subscriptions.groups import distinct
 
 if TYPE_CHECKING:
@@ -57,18 +57,32 @@ class Publisher:
 
     Parameters
         crowd: a cell with more subscribers than this is split, between two batches, if one gateway has more than this
-            there, or none in one of the parts. A gateway looks at some two thousand in the time that a frame takes.
+            there, or none in one of the parts. Among as many a gateway finds those
+            whom a message concerns in the time that a frame takes.
         keep_seconds: how long the broker keeps messages for gateways that were away.
+        owner: who numbers the messages. Under one name there is one owner for ever: another would begin again at 0,
+            and its messages would pass for those that the broker has.
     """
 
-    def __init__(self, url: str, name: str, kind: Kind, *, crowd: int = 2_000, keep_seconds: float = 86_400.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        kind: Kind,
+        *,
+        crowd: int = 10_000,
+        keep_seconds: float = 86_400.0,
+        owner: str = "",
+    ) -> None:
         self.url, self.name, self.kind = url, check_name(name), kind
-        self.crowd, self.keep_seconds = crowd, keep_seconds
+        self.crowd, self.keep_seconds, self.owner = crowd, keep_seconds, owner
         self.cells = CellMap()
         self._client: Client | None = None
         self._stream: JetStreamContext
         self._bucket: KeyValue
         self._last: dict[tuple[str, str], int] = {}
+        #: The last message of each cell that the broker acknowledged to us.
+        self._stored: dict[tuple[str, str], int] = {}
         #: Whether the stream is new, and whether it may have lost messages of cells of which it has none.
         self._fresh = self._lost = False
         self._crowds: dict[str, tuple[int, I64]] = {}
@@ -122,6 +136,7 @@ class Publisher:
                 )
         except KeyNotFoundError:
             await self._bucket.put("kind", json.dumps(self.kind.to_json()).encode())
+        await self._own()
         try:
             self.cells = CellMap.from_json((await self._bucket.get("cells")).value or b"")
         except KeyNotFoundError:
@@ -130,6 +145,22 @@ class Publisher:
             self._lost = bool((await self._bucket.get("lost")).value) or self._lost
         await self._client.subscribe(crowd_subject(self.name), cb=self._hear_crowd)
         self._last.clear()
+
+    async def _own(self) -> None:
+        """Make the name ours, or refuse to publish under another's."""
+        from nats.js.errors import KeyNotFoundError
+
+        try:
+            owner = ((await self._bucket.get("owner")).value or b"").decode()
+        except KeyNotFoundError:
+            await self._bucket.put("owner", self.owner.encode())
+            return
+        if owner != self.owner:
+            raise BadOption(
+                f"{self.name!r} is taken by the messages of another checkpoint.",
+                why="Messages are numbered by the checkpoint's query: these would pass for what was published before.",
+                do="Publish under another name, or start again with the checkpoint that first had this one.",
+            )
 
     async def _note_gone(self) -> None:
         self._gone.set()
@@ -209,6 +240,7 @@ class Publisher:
                 self._last[partition, path] = last
         if acks:
             await self._acknowledged(acks)
+        self._stored |= self._last
         self.frames += len(acks)
 
     def _frames(self, last: int, rows: I64, messages: pa.Table) -> Iterator[tuple[Frame, bytes]]:
@@ -255,7 +287,7 @@ class Publisher:
         return [path[:end] for end in range(len(path), 0, -1)]
 
     async def _last_of(self, partition: str, path: str) -> int:
-        """The last message of a cell that the broker has, or of the nearest one it was split off."""
+        """The last message of a cell, or of the nearest one it was split off: that the broker has, or once had."""
         from nats.js.errors import NotFoundError
 
         if (partition, path) not in self._last:
@@ -265,13 +297,33 @@ class Publisher:
                     found = self._last[partition, older]
                     break
                 try:
-                    stored = await self._stream.get_last_msg(stream_of(self.name), subject(self.name, partition, older))
-                    found = int(Frame.from_bytes(stored.data or b"").rows[-1, SEQ])
+                    found = await self._newest(subject(self.name, partition, older))
                     break
                 except NotFoundError:
                     continue
-            self._last[partition, path] = found
+            # A broker may come back without what it last acknowledged: whoever did not hear that shall read again.
+            had = (self._stored.get((partition, older), -1) for older in self._lineage(path))
+            self._last[partition, path] = max(found, *had)
         return self._last[partition, path]
+
+    async def _newest(self, where: str) -> int:
+        """The last message on a subject. What somebody else published there is passed over."""
+        from nats.js.errors import NotFoundError
+
+        try:
+            return Frame.from_bytes((await self._stream.get_last_msg(stream_of(self.name), where)).data or b"").end
+        except BadFrame:
+            found, position = -1, 1
+        while True:
+            try:
+                stored = await self._stream.get_msg(stream_of(self.name), position, where, direct=True, next=True)
+            except NotFoundError:
+                if found < 0:
+                    raise
+                return found
+            with contextlib.suppress(BadFrame):
+                found = Frame.from_bytes(stored.data or b"").end
+            position = (stored.seq or 0) + 1
 
     async def _hear_crowd(self, message: Msg) -> None:
         said = json.loads(message.data)

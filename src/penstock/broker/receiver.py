@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from penstock.broker.cells import CellMap
 from penstock.broker.gateway import Change, Gateway, Place, Room, Subscriber
 from penstock.broker.messages import SEQ, Frame, Kind
@@ -102,7 +104,8 @@ class NatsGateway:
         import nats
 
         async def quiet(fault: Exception) -> None:
-            """The connection is made again, and what was missed meanwhile is read."""
+            """The connection is made again. What was dropped, or not taken, is read: no frame may follow it."""
+            self._behind.update(self._heard)
 
         async def gone() -> None:
             self._gone.set()
@@ -130,11 +133,9 @@ class NatsGateway:
         await self._disconnect()
         await self._connect()
         self._bucket = await self._stream.key_value(bucket_of(self.name))
-        for place in list(self._heard):
-            async with self._lock(place):
-                del self._heard[place]
-                await self._listen(place)
-            await self._catch_up(place)
+        self._heard.clear()
+        # The cells are asked for before anything is listened to: a broker that lost its store may have others.
+        self._cells_seen = 0
 
     async def subscribe(
         self, *ends: Any, partition: Any = (), after: int = -1, value: Any = UNKNOWN, limit: int = 1_000
@@ -185,6 +186,11 @@ class NatsGateway:
                 known.set(at, value)
         entry.add(group, known, entry.last)
         await self._read(place, entry)
+        if entry.last < 0 and (await self._stream.stream_info(stream_of(self.name))).state.first_seq > 1:
+            # The broker has nothing of this cell, and has let go of messages: perhaps of all that the cell had.
+            for one in group:
+                one.push(Change(one.after + 1, None, reread=True))
+            return
         room = self.desk.room(place)
         if room.subscribers and entry.last < room.last:
             # Those inside heard what the stream did not have yet; or one of them knows more than was ever published.
@@ -197,7 +203,8 @@ class NatsGateway:
 
         async def hear(message: Msg) -> None:
             async with self._lock(place):
-                if place in self._heard and (frame := self._frame(message.data)) is not None:
+                ours = place in self._heard and message.subject == self._subject(place)
+                if ours and (frame := self._frame(message.data)) is not None:
                     await self._take(place, frame)
 
         self._heard[place] = await self._client.subscribe(self._subject(place), cb=hear)
@@ -206,10 +213,11 @@ class NatsGateway:
     async def _leave_empty(self) -> None:
         """Stop listening to cells that nobody is left in: those inside went, or were told to read again."""
         async with self._division:
-            for place in [place for place in self._heard if not self.desk.room(place).subscribers]:
+            for place in [place for place, room in self.desk.rooms.items() if not room.subscribers]:
                 async with self._lock(place):
-                    await self._heard.pop(place).unsubscribe()
                     del self.desk.rooms[place]
+                    if (heard := self._heard.pop(place, None)) is not None:
+                        await heard.unsubscribe()
 
     async def _take(self, place: Place, frame: Frame) -> None:
         if self.desk.missing(place, frame):
@@ -226,8 +234,8 @@ class NatsGateway:
     async def _read(self, place: Place, room: Room) -> None:
         """Tell a room what the stream has of its cell, and of those it was split off, beyond what the room knows."""
         for cell in self.desk.cells.lineage(place[1]):
-            position = 1
-            while (stored := await self._next((place[0], cell), position)) is not None:
+            position = await self._begin((place[0], cell), room.last)
+            while position and (stored := await self._next((place[0], cell), position)) is not None:
                 position = stored[0] + 1
                 frame = self._frame(stored[1])
                 if frame is None:
@@ -235,6 +243,28 @@ class NatsGateway:
                 if frame.after > room.last and len(frame.rows):
                     self._have_read_again(room, frame)
                 self.desk.pushed += room.tell(frame)
+
+    async def _begin(self, place: Place, last: int) -> int:
+        """Where in the stream a cell's messages after number `last` begin, found by halving; 0 if there is none."""
+        if last < 0:
+            return 1
+        newest = await self._next(place, None)
+        if newest is None:
+            return 0
+        if (end := _end(newest[1])) is None:
+            # Not ours: everything is looked at.
+            return 1
+        low, high = 1, newest[0] if end > last else 0
+        while low < high:
+            middle = (low + high) // 2
+            found = await self._next(place, middle)
+            while found is not None and found[0] < high and (end := _end(found[1])) is None:
+                found = await self._next(place, found[0] + 1)
+            if found is not None and found[0] < high and end is not None and end <= last:
+                low = found[0] + 1
+            else:
+                high = middle
+        return min(low, high)
 
     def _frame(self, data: bytes) -> Frame | None:
         """What came as a frame; what is none is counted, and left."""
@@ -247,18 +277,23 @@ class NatsGateway:
     def _have_read_again(self, room: Room, frame: Frame) -> None:
         """Messages before a frame are gone from the broker: those inside who need them read again, and come back."""
         seq = int(frame.rows[0, SEQ]) - 1
-        for one, known in zip(list(room.subscribers), room.known.tolist(), strict=True):
-            if max(known, room.last) < frame.after:
-                one.push(Change(max(seq, one.after + 1), None, reread=True))
-                room.remove(one)
+        behind = [room.subscribers[at] for at in np.flatnonzero(room.knows < frame.after)]
+        for one in behind:
+            one.push(Change(max(seq, one.after + 1), None, reread=True))
+        room.remove(*behind)
         room.last = seq
 
-    async def _next(self, place: Place, position: int) -> tuple[int, bytes] | None:
+    async def _next(self, place: Place, position: int | None) -> tuple[int, bytes] | None:
+        """What the stream has of a cell from a position on, the first of it; without a position, the newest."""
         from nats.js.errors import NotFoundError
 
         try:
             found = await self._stream.get_msg(
-                stream_of(self.name), seq=position, subject=self._subject(place), next=True, direct=True
+                stream_of(self.name),
+                seq=position,
+                subject=self._subject(place),
+                next=position is not None,
+                direct=True,
             )
         except NotFoundError:
             return None
@@ -273,10 +308,11 @@ class NatsGateway:
                     await self._reconnect()
                 entry = await self._bucket.get("cells")
                 if entry.revision != self._cells_seen:
-                    self._cells_seen = entry.revision or 0
                     await self._follow(CellMap.from_json(entry.value or b""))
-                while self._behind:
-                    await self._catch_up(self._behind.pop())
+                    self._cells_seen = entry.revision or 0
+                for place in list(self._behind):
+                    self._behind.discard(place)
+                    await self._catch_up(place)
                 await self._leave_empty()
                 await self._tell_crowd()
             except asyncio.CancelledError:
@@ -286,19 +322,20 @@ class NatsGateway:
                 self._gone.set()
 
     async def _follow(self, cells: CellMap) -> None:
+        """Go where the division of the plane now has everybody, and listen there."""
         async with self._division:
-            for place in list(self._heard):
-                if cells.cells[place[1], 0] >= 0:
-                    # Everything that was still said to the old cell, before its heirs are listened to.
-                    await self._catch_up(place)
-            moved = [(self._heard.pop(place, None), heirs) for place, heirs in self.desk.adopt(cells)]
-            for old, heirs in moved:
-                for heir in heirs:
-                    async with self._lock(heir):
-                        await self._listen(heir)
-                        await self._read(heir, self.desk.room(heir))
-                if old is not None:
-                    await old.unsubscribe()
+            async with contextlib.AsyncExitStack() as nobody_reads:
+                for place in list(self.desk.rooms):
+                    await nobody_reads.enter_async_context(self._lock(place))
+                left = [self._heard.pop(place, None) for place in self.desk.adopt(cells)]
+            for place in [place for place in self.desk.rooms if place not in self._heard]:
+                async with self._lock(place):
+                    await self._listen(place)
+                    # From here on everything is heard; what was said before, also to cells it was split off, is read.
+                    await self._read(place, self.desk.room(place))
+            for heard in left:
+                if heard is not None:
+                    await heard.unsubscribe()
 
     async def _tell_crowd(self) -> None:
         everyone, now = list(self.desk.everyone()), asyncio.get_running_loop().time()
@@ -315,3 +352,11 @@ class NatsGateway:
 
     def _subject(self, place: Place) -> str:
         return subject(self.name, place[0], self.desk.cells.paths[place[1]])
+
+
+def _end(data: bytes) -> int | None:
+    """The last message of a frame; None of what is no frame."""
+    try:
+        return Frame.from_bytes(data).end
+    except BadFrame:
+        return None

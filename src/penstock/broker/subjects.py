@@ -15,7 +15,7 @@ WHOLE = "_"
 def check_name(name: str) -> str:
     """The name of a flow of messages, which is one token of a subject."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
-        raise BadOption(f"{name!r} is no name for messages.", do="Use letters, digits, _ and -, at most 64 of them.")
+        raise BadOption(f"{name!r} is not a name for messages.", do="Use letters, digits, _ and -, at most 64 of them.")
     return name
 
 

@@ -13,14 +13,18 @@ import pyarrow.parquet as pq
 from penstock.broker.messages import Kind
 from penstock.broker.portal import Portal
 from penstock.broker.publisher import Publisher
+from penstock.broker.subjects import check_name
 from penstock.errors import BadOption, BrokerUnreachable
 from penstock.kernels.contract import RESULTS, SET_ASIDE
 from penstock.kernels.subscriptions.select_join import LEFT_RIGHT
+from penstock.plan.given import kind_of
 from penstock.plan.select_join_subscriptions import SelectJoinPlan
 from penstock.plan.subscriptions import SubscriptionsPlan
+from penstock.plan.units import parse_count
 from penstock.spark.agreement import check_agreement
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.crash import crash_point
+from penstock.spark.flow import Flow
 from penstock.spark.running import Running
 from penstock.spark.sink import WRITTEN, Ledger, claiming, commit, file_writer, staging
 from penstock.spark.trigger import check_trigger
@@ -30,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
-
-    from penstock.spark.flow import Flow
 
 
 class Publishing(Running):
@@ -111,7 +113,7 @@ def publish(
     checkpoint: str,
     set_aside: str | None = None,
     trigger: Mapping[str, Any] | None = None,
-    crowd: int = 2_000,
+    crowd: int = 10_000,
     keep_seconds: float = 86_400.0,
 ) -> Publishing:
     """Start a flow of `Subscriptions` that publishes to NATS.
@@ -137,20 +139,29 @@ def publish(
         running = ps.publish(flow, to="nats://localhost:4222", name="stocks", checkpoint="ck/", set_aside="aside/")
     """
     check_trigger(trigger)
+    if not isinstance(flow, Flow):
+        raise BadOption(
+            f"There is nothing to publish: this is {kind_of(flow)}.", do="Give a flow: ps.Subscriptions(…)."
+        )
+    given: object = to
+    if not isinstance(given, str) or not given:
+        raise BadOption(f"to={to!r} is not the address of a broker.", do='Give one: to="nats://localhost:4222".')
+    parse_count(crowd, option="crowd")
     plan = flow._plan
     if plan.name != SubscriptionsPlan.name:
         raise BadOption(f"A flow of {plan.name} has no messages to publish.", do="Publish a flow of Subscriptions.")
     assert isinstance(plan, SubscriptionsPlan | SelectJoinPlan)
     kind, partition_by = _kind(plan)
-    publisher = Publisher(to, name, kind, crowd=crowd, keep_seconds=keep_seconds)
     if set_aside is None:
         warnings.warn(
-            "Rows on channel set_aside are counted but not kept; give a directory to keep them.", stacklevel=3
+            "Rows on channel set_aside are counted but not kept; give a directory to keep them.", stacklevel=2
         )
+    check_name(name)
     held = Checkpoint(checkpoint, plan)
     try:
+        publisher = Publisher(to, name, kind, crowd=crowd, keep_seconds=keep_seconds, owner=held.id)
         place, columns = set_aside and place_of(set_aside, SET_ASIDE), flow._channels[SET_ASIDE]
-        ledgers = {SET_ASIDE: Ledger(place, held.id, columns)} if place else {}
+        ledgers = {SET_ASIDE: Ledger(place, held.id, columns, held.path)} if place else {}
         with claiming(ledgers.values()):
             check_agreement(held, plan, ledgers)
             running = Publishing(flow, held, publisher, ledgers)

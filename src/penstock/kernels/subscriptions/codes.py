@@ -89,6 +89,25 @@ def decode(codes: I64, kind: pa.DataType, able: Mask | None = None) -> pa.Array:
     return pa.array(codes.astype(kind.to_pandas_dtype()), kind, mask=missing)
 
 
+def python_values(values: pa.Array) -> list[Any]:
+    """Values as people have them. A time that Python has none of is NumPy's.
+
+    >>> python_values(decode(np.array([0, 2**62]), pa.timestamp("us")))
+    [datetime.datetime(1970, 1, 1, 0, 0), np.datetime64('148108-07-06T14:00:27.387904')]
+    """
+    try:
+        return list(values.to_pylist())
+    except (ValueError, OverflowError):
+        return [one for n in range(len(values)) for one in _python_value(values.slice(n, 1))]
+
+
+def _python_value(value: pa.Array) -> list[Any]:
+    try:
+        return list(value.to_pylist())
+    except (ValueError, OverflowError):
+        return list(value.to_numpy(zero_copy_only=False))
+
+
 def _plain(column: pa.Array, width: Any, words: int = 1) -> npt.NDArray[Any]:
     """The values buffer as a NumPy view, NULL or not."""
     buffer = column.buffers()[1]
