@@ -119,17 +119,21 @@ class ViewPlan:
         if planner not in PLANNERS:
             near = difflib.get_close_matches(str(planner), PLANNERS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise BadOption(f"planner={planner!r} is no planner.", do=f"Choose one of: {', '.join(PLANNERS)}.{hint}")
+            raise BadOption(f"planner={planner!r} is not a planner.", do=f"Choose one of: {', '.join(PLANNERS)}.{hint}")
         within = parse_duration(answer_within, option="answer_within") / 1e6
         if within <= 0:
-            raise BadOption("answer_within is no time at all.", do='Give what readers accept: answer_within="12 s".')
+            raise BadOption(
+                "answer_within must be more than zero.", do='Give what readers accept: answer_within="12 s".'
+            )
         every = parse_duration(reads_every, option="reads_every") / 1e6 if reads_every is not None else 30 * within
         if every <= 0:
-            raise BadOption("reads_every is no time at all.", do='Give how often readers come: reads_every="5 min".')
+            raise BadOption(
+                "reads_every must be more than zero.", do='Give how often readers come: reads_every="5 min".'
+            )
         for name, spec in tables.items():
             for column in spec.key:
                 if column not in spec.schema.names:
-                    raise UnknownColumn.among(column, spec.schema.names, f"key= of {name}")
+                    raise UnknownColumn.among(column, spec.schema.names, f"The table {name}")
             if _SIGN in spec.schema.names:
                 raise BadOption(f"{name} has a column {_SIGN}, which is ours.", do="Rename it.")
         query = analyse(sql, {name: spec.schema for name, spec in tables.items()})
@@ -167,6 +171,10 @@ class ViewPlan:
             for call in calls
             for column in columns_of(call)
         ]
+        # A time as it is written and a moment are equal somewhere only.
+        for pair in query.equalities:
+            both = [self.tables[query.sources[c.source].table].schema.field(c.name).type for c in pair]
+            types += both if both[0] != both[1] else []
         return any(pa.types.is_timestamp(type_) and type_.tz is not None for type_ in types)
 
     def explain(self) -> str:

@@ -1,5 +1,6 @@
 """What changes come to, against applying them one by one."""
 
+import math
 from collections import Counter
 from itertools import pairwise
 
@@ -95,6 +96,24 @@ def test_reasons():
     table = pa.table({"reason": ["mine"]})
     found = net.net_bag(table, np.array([1]), lambda asked: np.zeros(1, np.int64))
     assert found.aside.column_names == ["reason", "_reason"]
+
+
+def test_an_old_and_a_new_image_belong_together_in_one_file_only():
+    """What a log means does not depend on which of its files are taken together."""
+    log = [("update_preimage", (1, "a")), ("update_postimage", (2, "b"))]
+    changes, held = arrow([row for _, row in log]), lambda asked: arrow([(k, "a") for k in asked["k"].to_pylist()])
+    together = net.net_keyed(changes, codes(log), ["k"], lambda asked: arrow([(1, "a")]))
+    assert (bag(together.removed), bag(together.added)) == (bag(arrow([(1, "a")])), bag(arrow([(2, "b")])))
+    apart = net.net_keyed(changes, codes(log), ["k"], held, ends=[1, 2])
+    assert (bag(apart.removed), bag(apart.added)) == (bag(arrow([(2, "a")])), bag(arrow([(2, "b")])))
+
+
+def test_a_key_that_is_no_number_stays_the_same_key():
+    nan = pa.table({"k": [math.nan, math.nan], "x": ["a", "b"]})
+    log = np.array([net.BEFORE, net.AFTER])
+    found = net.net_keyed(nan, log, ["k"], lambda asked: nan.slice(0, 0))
+    assert found.aside[net.REASON].to_pylist() == ["no such row"]
+    assert not found.added.num_rows
 
 
 def test_a_key_that_the_table_holds_twice_leaves_as_a_whole():

@@ -120,7 +120,7 @@ def test_a_table_may_occur_twice():
         ("SELECT s_suppkey FROM supplier a JOIN supplier b ON a.s_name = b.s_name", "s_suppkey", "both have it"),
         ("SELECT n_map FROM nation", "n_map", "cannot hold"),
         ("SELECT CAST(s_name AS INT) FROM supplier", "CAST", "does not fit would stop"),
-        ("SELECT DATE 'yesterday' FROM supplier", "CAST", "no date"),
+        ("SELECT DATE 'yesterday' FROM supplier", "CAST", "not a date"),
         ("SELECT 1 FROM supplier", "1", "same for every row"),
         ("SELECT s_name FROM supplier TABLESAMPLE (10 PERCENT)", "TABLESAMPLE", "may have an alias"),
         ("SELECT 1; SELECT 2", "This text", "2 statements"),
@@ -209,3 +209,5 @@ def test_where_days_begin_is_part_of_a_view_that_asks_for_days():
     assert zones("SELECT CAST(moment AS DATE) AS day, COUNT(*) AS n FROM t GROUP BY 1") == ["UTC", "Asia/Tokyo"]
     assert zones("SELECT COUNT(*) AS n FROM t WHERE moment < TIMESTAMP '2024-01-01'") == ["UTC", "Asia/Tokyo"]
     assert zones("SELECT DAY(clock) AS day, MAX(moment) AS last FROM t GROUP BY 1") == [None, None]
+    assert zones("SELECT COUNT(*) AS n FROM t a JOIN t b ON a.moment = b.clock") == ["UTC", "Asia/Tokyo"]
+    assert zones("SELECT COUNT(*) AS n FROM t a JOIN t b ON a.moment = b.moment") == [None, None]

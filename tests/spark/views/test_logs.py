@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ import pytest
 from penstock.errors import UnsupportedType
 from penstock.plan.view import Changing
 from penstock.spark.views.logs import Log
+from penstock.spark.views.lookup import held_counts, held_rows
+from penstock.spark.views.parquet import schema_of
+from penstock.spark.views.store import File, TableVersion
 
 #: Gives files their names, in order, some at a time.
 WRITER = """
@@ -92,6 +96,20 @@ def test_values_are_never_turned_into_others(tmp_path: Path, have: pa.Array, wan
     pq.write_table(pa.table({"x": have, "op": ["insert"]}), tmp_path / "a.parquet")
     with pytest.raises(UnsupportedType, match=r"a.parquet does not fit t: x is "):
         changes.read(changes.waiting(()))
+
+
+def test_moments_as_spark_writes_them(tmp_path: Path) -> None:
+    """In 96 bits, unless it is told otherwise. Counted in nanoseconds, these years would be others."""
+    moments = [datetime(year, 2, 3, tzinfo=UTC) for year in (1, 1600, 2024, 9999)]
+    given = pa.table({"at": pa.array(moments, pa.timestamp("us", "UTC")), "op": ["insert"] * 4})
+    pq.write_table(given, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert schema_of(tmp_path / "a.parquet").field("at").type == given["at"].type
+    changes = Log("t", tmp_path, Changing(tmp_path, operation="op"), given.select(["at"]).schema)
+    assert changes.read(changes.waiting(())).equals(given)
+    rows = given.select(["at"])
+    version = TableVersion((File.of(tmp_path / "a.parquet"),))
+    assert held_counts(version, rows).tolist() == [1] * 4
+    assert held_rows(version, rows, rows.schema).equals(rows)
 
 
 def test_other_forms_of_the_same_value_are_read(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ import math
 import random
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,10 +14,11 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.plan.view import Changing, TableSpec, ViewPlan
+from penstock.spark.files import write_whole
 from penstock.spark.views import tidy
 from penstock.spark.views.logs import Log
 from penstock.spark.views.maintain import Maintainer
-from penstock.spark.views.store import Store
+from penstock.spark.views.store import File, Store
 from tests.spark.views.world import CHANGING, OPERATION, World, same
 
 pytestmark = pytest.mark.spark
@@ -122,7 +125,7 @@ def test_nothing_stays_of_values_that_are_gone(spark, tmp_path, monkeypatch):
     (tmp_path / "log").mkdir()
     first = (5, math.inf, at, least)
     pq.write_table(
-        rows(first, (None, None, at, most), (1, 1.0, at + timedelta(minutes=30), least)),
+        rows((None, None, at, most), first, (1, 1.0, at + timedelta(minutes=30), least)),
         tmp_path / "t",
     )
     table = Changing(tmp_path / "t", tmp_path / "log")
@@ -152,13 +155,33 @@ def test_nothing_stays_of_values_that_are_gone(spark, tmp_path, monkeypatch):
             continue
         view.advance("t")
         shown += view.answer(view.manifest).toArrow().to_pylist()
+    # A trial of refreshes adds nothing to a sum that has no room for more.
+    assert [changes for changes, _ in view.tried("t", (1,))] == [1]
+    # What a version with such faults left wrong is made anew when the view is opened again.
+    left_wrong(view)
+    view.open(view._store.last(), {})
+    assert view.manifest.version == 4
+    shown += view.answer(view.manifest).toArrow().to_pylist()
     view._store.close()
     monkeypatch.undo()
     time.tzset()
     gone = {"lo": None, "hi": None, "s": None, "n": 1, "total": most, "mean": None}
     back = {"lo": 7, "hi": 7, "s": 2.0, "n": 1, "total": most, "mean": float(most)}
     assert math.isnan(shown[-1].pop("s"))
-    assert shown == [gone, back, {"lo": 7, "hi": 8, "n": 2, "total": most, "mean": float(most)}]
+    assert math.isnan(shown[-2].pop("s"))
+    last = {"lo": 7, "hi": 8, "n": 2, "total": most, "mean": float(most)}
+    assert shown == [gone, back, last, last]
+
+
+def left_wrong(view):
+    """A view whose groups are of the first format, with a MIN that no row has."""
+    state = next(file for file in view.manifest.state if file.rows)
+    rows = pq.read_table(state.path)
+    wrong = rows.set_column(rows.column_names.index("a0_v"), "a0_v", pa.array([-1] * rows.num_rows))
+    pq.write_table(wrong, state.path)
+    path = view._store._manifests()[-1]
+    said = replace(view.manifest, state=(File.of(Path(state.path)),)).as_json(view._store.place)
+    write_whole(path, {name: value for name, value in said.items() if name != "format"})
 
 
 @pytest.mark.slow

@@ -69,8 +69,8 @@ def aside_uncounted(patch: pytest.MonkeyPatch) -> None:
     """Senseless changes are left out without a word."""
     net = Maintainer._net
 
-    def quiet(self, table, changes):
-        found = net(self, table, changes)
+    def quiet(self, table, changes, ends):
+        found = net(self, table, changes, ends)
         return replace(found, aside=found.aside.slice(0, 0))
 
     patch.setattr(Maintainer, "_net", quiet)

@@ -53,6 +53,13 @@ def test_a_manifest_that_is_cut_anywhere_is_refused(store):
     assert store.last() is not None
 
 
+def test_groups_of_a_newer_format_are_refused(store, monkeypatch):
+    version(store, 0)
+    monkeypatch.setattr(stores, "FORMAT", 0)
+    with pytest.raises(ViewDamaged, match="newer version of Penstock"):
+        store.last()
+
+
 def test_files_stay_as_long_as_a_kept_version_needs_them(store):
     made = [version(store, number) for number in range(2)]
     store.hold(0)

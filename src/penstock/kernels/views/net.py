@@ -115,15 +115,22 @@ def net_bag(changes: pa.Table, codes: I64, held: Callable[[pa.Table], I64]) -> N
     )
 
 
-def net_keyed(changes: pa.Table, codes: I64, key: Sequence[str], held: Callable[[pa.Table], pa.Table]) -> Netted:
+def net_keyed(
+    changes: pa.Table,
+    codes: I64,
+    key: Sequence[str],
+    held: Callable[[pa.Table], pa.Table],
+    ends: Sequence[int] | I64 = (),
+) -> Netted:
     """The changes of a table with a key.
 
     `held(keys)` gives the rows that the table holds for some distinct keys, with the columns that are wanted of rows
     that leave. An insert of a key that is there, an update or delete of one that is not, at that point of the order, is
     set aside. The old image of an update is not needed; if it comes right before the new one and has another key, both
-    are a delete and an insert.
+    are a delete and an insert. Changes before and after one of `ends` never belong together: they came apart, and what
+    they mean may not depend on whether they are taken together.
     """
-    codes = _renamed(changes.select(list(key)), codes)
+    codes = _renamed(changes.select(list(key)), codes, ends)
     nulls = np.zeros(changes.num_rows, np.bool_)
     for name in key:
         nulls |= np.asarray(pc.is_null(changes[name]))
@@ -157,16 +164,22 @@ def net_keyed(changes: pa.Table, codes: I64, key: Sequence[str], held: Callable[
     last[group[valid]] = places_now[valid]  # the last valid change of each key wins
     stays = changed & (did[last] != DELETE)
     removed = old.take(np.flatnonzero(changed[there]))
-    result = _result(changes, [], order[last[stays]], refused, reasons)
-    return Netted(removed, result.added, result.aside)
+    # Of rows that enter no more columns are needed than of those that leave; of changes set aside, all.
+    added = changes.select(old.column_names).take(order[last[stays]])
+    return Netted(removed, added, _result(changes, [], [], refused, reasons).aside)
 
 
-def _renamed(keys: pa.Table, codes: I64) -> I64:
+def _renamed(keys: pa.Table, codes: I64, ends: Sequence[int] | I64) -> I64:
     """The operations, with an update that changes the key as what it is to a table that knows rows by it."""
     before = np.flatnonzero((codes[:-1] == BEFORE) & (codes[1:] == AFTER))
+    before = before[~np.isin(before + 1, ends)]
     same = np.ones(len(before), np.bool_)
     for column in keys.columns:
-        same &= np.asarray(pc.fill_null(pc.equal(column.take(before), column.take(before + 1)), False))
+        old, new = column.take(before), column.take(before + 1)
+        equal = pc.equal(old, new)
+        if pa.types.is_floating(column.type):
+            equal = pc.or_(equal, pc.and_(pc.is_nan(old), pc.is_nan(new)))  # a key like any other
+        same &= np.asarray(pc.fill_null(equal, False))
     renamed = codes.copy()
     renamed[before[~same]] = DELETE
     renamed[before[~same] + 1] = INSERT

@@ -371,7 +371,7 @@ def _literal(node: Node) -> Typed:
             return Literal(float(text), kinds.FLOAT), kinds.FLOAT
         return Literal(Decimal(text), "decimal"), kinds.NUMBER
     except (ValueError, InvalidOperation):
-        raise refuse(text, "It is no number.") from None
+        raise refuse(text, "It is not a number.") from None
 
 
 def _moment(node: Node, to: object) -> Typed:
@@ -384,7 +384,7 @@ def _moment(node: Node, to: object) -> Typed:
             moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)  # a zone may carry it out of the calendar
             return Literal(moment, kinds.TIME), kinds.TIME
     except (ValueError, OverflowError):
-        raise refuse(shown(node), "It is no date or time as ISO 8601 writes them.") from None
+        raise refuse(shown(node), "It is not a date or time as ISO 8601 writes them.") from None
     raise refuse(shown(node), "A constant text is cast to DATE or TIMESTAMP only.", "Write the constant itself.")
 
 
@@ -406,4 +406,5 @@ def _refusal(node: Node) -> NotMaintainable:
 
 
 def _mismatch(node: Node, a: str, b: str, why: str) -> NotMaintainable:
-    return refuse(shown(node), f"It has a {a} and a {b}, and {why}.")
+    do = "Convert one of them where it is read: in a pipeline by columns = { … }, in Python by .cast(…)."
+    return refuse(shown(node), f"It has a {a} and a {b}, and {why}.", do)

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 BROADCAST = 200_000
 #: Bytes of a table that Spark sends to every task by itself.
 SMALL_TABLE = 8 << 20
+#: Exactly the files that are named: a session may allow that some are passed over, gone or damaged; and a path with a
+#: star or brackets in it is one path, not all that look like it.
+_THESE_FILES = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "__globPaths__": "false"}
 
 
 class Deltas:
@@ -121,7 +124,7 @@ class Deltas:
     def _files(self, files: Sequence[File], schema: StructType) -> DataFrame:
         if not files:
             return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).parquet(*(file.path for file in files))
+        return self._spark.read.schema(schema).options(**_THESE_FILES).parquet(*(file.path for file in files))
 
     def _version(self, source: int, tables: Mapping[str, TableVersion], plus: File | None = None) -> DataFrame:
         """A table as far as the view is, and the changes `plus`."""

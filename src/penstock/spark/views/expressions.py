@@ -28,7 +28,7 @@ def build(expression: Expression, names: Names) -> SparkColumn:
             return _in(build(subject, names), [c for c in choices if isinstance(c, Literal)])
         case Call(function, arguments, detail):
             return _BUILDERS[function]([build(argument, names) for argument in arguments], detail)
-    raise AssertionError(f"{expression} is no part of a row")
+    raise AssertionError(f"{expression} is not a part of a row")
 
 
 def condition(expression: Expression, names: Names) -> SparkColumn:

@@ -24,6 +24,7 @@ from penstock.errors import SourceLost, UnknownColumn, UnsupportedType
 from penstock.plan.view import CHUNK, Changing
 from penstock.plan.views.kinds import common, kind_of
 from penstock.spark.crash import crash_point
+from penstock.spark.views.parquet import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -109,7 +110,7 @@ class Log:
         parts = []
         for entry in entries:
             try:
-                rows = [pq.read_table(path, partitioning=None) for path in entry.paths]
+                rows = [rows_of(path) for path in entry.paths]
             except (OSError, pa.ArrowException) as fault:
                 raise SourceLost(
                     f"{self.place / entry.name} is gone or damaged: {str(fault).splitlines()[0]}",

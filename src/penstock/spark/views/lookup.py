@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 
 from penstock.kernels.views.net import one_form
 from penstock.spark.views.groups import SIGN
+from penstock.spark.views.parquet import FORMAT
 from penstock.spark.views.store import File, TableVersion
 
 
@@ -116,7 +117,7 @@ def _scan(
     if not files:
         return
     whole = schema.append(pa.field(SIGN, pa.int8())) if signed else schema
-    found = ds.dataset([file.path for file in files], schema=whole, format="parquet")
+    found = ds.dataset([file.path for file in files], schema=whole, format=FORMAT)
     for batch in found.to_batches(filter=condition):
         rows = pa.Table.from_batches([batch])
         rows = rows.filter(after) if after is not None else rows

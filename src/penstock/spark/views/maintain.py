@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,7 +24,7 @@ from penstock.spark.views.groups import LOST, ROWS, SIGN
 from penstock.spark.views.logs import Log, Waiting, in_chunks
 from penstock.spark.views.lookup import first_rows, held_counts, held_rows
 from penstock.spark.views.quick import is_quick, quick_session
-from penstock.spark.views.store import File, Manifest, Store, TableVersion
+from penstock.spark.views.store import FORMAT, File, Manifest, Store, TableVersion
 from penstock.spark.views.tidy import replacement, untidy
 
 if TYPE_CHECKING:
@@ -60,12 +61,17 @@ class Maintainer:
         self.manifest: Manifest
 
     def open(self, last: Manifest | None, base: Mapping[str, Sequence[Path]]) -> None:
-        """Go on from the last version, or make the first one from the tables as they are."""
+        """Go on from the last version, or make the first; groups of an older format are made anew from the tables."""
         if last is None:
             tables = {name: TableVersion(tuple(File.of(path) for path in paths)) for name, paths in base.items()}
             state = self._write(self._deltas.whole(tables), version=0)
             now = time.time()
             last = Manifest(0, now, tables, state, dict.fromkeys(self._logs, now))
+            self._store.commit(last)
+        elif last.format < FORMAT:
+            # Of a version with faults that were mended since: what it left wrong in groups stays wrong by itself.
+            state = self._write(self._deltas.whole(last.tables), last.version + 1)
+            last = replace(last, version=last.version + 1, time=time.time(), state=state, format=FORMAT)
             self._store.commit(last)
         self.manifest = last
 
@@ -97,7 +103,8 @@ class Maintainer:
                 held_rows(now.tables[table], some.select(keys), schema)
             else:
                 held_counts(now.tables[table], some)
-            part = self._store.write_part(table, signed(Netted(some.slice(0, 0), some, some)), now.version + 1)
+            # As an update of each to what it is: a second copy of them might be more than a sum can hold.
+            part = self._store.write_part(table, signed(Netted(some, some, some)), now.version + 1)
             state = self._write(self._delta(now, table, part), now.version + 1)
             found.append((some.num_rows, time.monotonic() - began))
             Path(part.path).unlink()
@@ -123,7 +130,7 @@ class Maintainer:
         began = time.monotonic()
         now, before = self.manifest, self.manifest.tables[table]
         version = now.version + 1
-        net = self._net(table, self._logs[table].read(entries))
+        net = self._net(table, self._logs[table].read(entries), np.cumsum([entry.changes for entry in entries]))
         if net.aside.num_rows:
             self._store.write_aside(table, net.aside, version)
         files: tuple[File, ...] = ()
@@ -152,12 +159,12 @@ class Maintainer:
         self._logs[table].forget(before.taken)
         return Refreshed(table, changes, net.aside.num_rows, time.monotonic() - began, mended)
 
-    def _net(self, table: str, changes: pa.Table) -> Netted:
+    def _net(self, table: str, changes: pa.Table, ends: npt.NDArray[np.int64]) -> Netted:
         spec, version = self._specs[table], self.manifest.tables[table]
         codes = operations(changes[spec.operation])
         rows = one_form(changes.select(self._plan.tables[table].schema.names))
         if spec.keys:
-            return net_keyed(rows, codes, spec.keys, lambda keys: held_rows(version, keys, self._kept[table]))
+            return net_keyed(rows, codes, spec.keys, lambda keys: held_rows(version, keys, self._kept[table]), ends)
         return net_bag(rows, codes, lambda wanted: held_counts(version, wanted))
 
     def _refreshed(self, now: Manifest, table: str, part: File, version: int) -> tuple[tuple[File, ...], bool]:

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.errors import BadOption, SessionNotReady, UnreadableTable
+from penstock.plan.given import kind_of
 from penstock.plan.view import Changing, TableSpec, ViewPlan, plain
 from penstock.spark.failures import cause
 from penstock.spark.schema import arrow_schema
 from penstock.spark.views.logs import Log, follow
 from penstock.spark.views.maintain import Maintainer
+from penstock.spark.views.parquet import schema_of
 from penstock.spark.views.service import Service
 from penstock.spark.views.store import FILES_OF, Store, folder_name
 from penstock.tables.places import place_of
@@ -88,6 +89,8 @@ def open_view(
     """The view, with its first version made if there is none. Raises the first fault, before anything is computed
     wherever it can be found.
     """
+    if not isinstance(sql, str):
+        raise BadOption(f"The SQL of the view is {kind_of(sql)}.", do="Give a text: SELECT … FROM ….")
     if not isinstance(tables, Mapping):
         raise BadOption("tables= is not a mapping.", do='Give names and tables: tables={"orders": "orders/"}.')
     session = _session(spark, tables)
@@ -139,6 +142,8 @@ def _session(spark: SparkSession | None, tables: Mapping[str, Any]) -> SparkSess
         raise SessionNotReady(
             "There is no Spark session.", why="The view's queries run on it.", do="Make one first: penstock.session()."
         )
+    if not isinstance(found, SparkSession):
+        raise BadOption(f"spark is {kind_of(found)}, and not a Spark session.", do="Give one: spark=ps.session().")
     if found.conf.get(_ANSI) != "true":
         raise SessionNotReady(
             f"This Spark session has {_ANSI} = false.",
@@ -160,7 +165,7 @@ def _base(name: str, base: Any) -> tuple[pa.Schema, list[Path] | None]:
         return plain(arrow_schema(base), name), None
     if not isinstance(base, (str, os.PathLike)):
         raise BadOption(
-            f"{name} is a {type(base).__name__}, which is no table.",
+            f"{name} is a {type(base).__name__}, which is not a table.",
             do="Give a path of Parquet files, a DataFrame, or ps.Changing(…).",
         )
     path = place_of(base, name)
@@ -171,7 +176,7 @@ def _base(name: str, base: Any) -> tuple[pa.Schema, list[Path] | None]:
             do="Give a Parquet file, or a directory of such files. An empty table is a file without rows.",
         )
     try:
-        found = [pq.read_schema(file) for file in files]
+        found = [schema_of(file) for file in files]
     except (OSError, pa.ArrowException) as fault:
         raise UnreadableTable(f"{name}: {path} cannot be read: {str(fault).splitlines()[0]}") from fault
     fine = [f.name for schema in found for f in schema if pa.types.is_timestamp(f.type) and f.type.unit == "ns"]

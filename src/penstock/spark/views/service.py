@@ -88,7 +88,7 @@ class Service:
         self._began = time.monotonic()
         self._lock = threading.RLock()
         #: Readers who wait for an answer that needs a refresh.
-        self._readers = 0
+        self._readers: set[object] = set()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._tidier: threading.Thread | None = None
@@ -171,7 +171,7 @@ class Service:
         done: list[Refreshed] = []
         for name in names:
             # A reader refreshes everything: it waits for the table under way, not for the ones after it.
-            if self._readers == 0:
+            if not self._readers:
                 done += self._advance(name, waiting[name])
         return done
 
@@ -236,11 +236,13 @@ class Service:
             quick = self._stale_answer(asked, max_staleness)
             if quick is not None:
                 return quick
-        self._readers += 1
+        # Each with a token of its own: a count that two change at once may never be none again.
+        token = object()
+        self._readers.add(token)
         try:
             return self._fresh_answer(asked, max_staleness)
         finally:
-            self._readers -= 1
+            self._readers.discard(token)
 
     def _fresh_answer(self, asked: _Asked, max_staleness: float | None) -> Answer:
         """Refresh everything that is too old for this reader, and answer."""
@@ -268,19 +270,21 @@ class Service:
 
     def _answer(self, asked: _Asked, refreshed: Mapping[str, int]) -> Answer:
         manifest = self._maintainer.manifest
-        missing: dict[str, int] = {}
-        as_of = asked.time
-        for name in self._tables:
-            for entry in self._maintainer.peek(manifest, name):
-                if entry.name in asked.there[name]:
-                    missing[name] = missing.get(name, 0) + entry.changes
-                    as_of = min(as_of, entry.arrived)
-        frame = self._maintainer.answer(manifest)
-        took, promised = time.monotonic() - asked.moment, self._plan.answer_within
-        self._times.answered(took, promised)
-        read_out = partial(self._times.read_out, took, promised)
-        answer = Answer(frame, manifest.version, missing, moment(as_of), took, refreshed, read_out)
-        return answer.keep(self._store)
+        # Held before anything else is done: refreshes that go on meanwhile would remove the files of an old version.
+        with self._store.lease(manifest.version):
+            missing: dict[str, int] = {}
+            as_of = asked.time
+            for name in self._tables:
+                for entry in self._maintainer.peek(manifest, name):
+                    if entry.name in asked.there[name]:
+                        missing[name] = missing.get(name, 0) + entry.changes
+                        as_of = min(as_of, entry.arrived)
+            frame = self._maintainer.answer(manifest)
+            took, promised = time.monotonic() - asked.moment, self._plan.answer_within
+            self._times.answered(took, promised)
+            read_out = partial(self._times.read_out, took, promised)
+            answer = Answer(frame, manifest.version, missing, moment(as_of), took, refreshed, read_out)
+            return answer.keep(self._store)
 
     # -- telling -----------------------------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ CRASH_POINTS = ("view-after-part", "view-after-state", "view-before-manifest", "
 FILES_OF = "files of "
 #: Versions that stay readable after newer ones.
 KEPT = 3
+#: How groups are computed and stored; raised with every mended fault in that. Groups of a lower one are made anew.
+FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ class Manifest:
     state: tuple[File, ...]
     #: Changes up to which the view is complete arrived before this moment, for each table.
     fresh: dict[str, float] = field(default_factory=dict)
+    #: That of its groups.
+    format: int = FORMAT
 
     def files(self) -> Iterator[File]:
         """Every file that the version needs."""
@@ -133,6 +137,7 @@ class Manifest:
         """As it is written in a view's directory."""
         return {
             "version": self.version,
+            "format": self.format,
             "time": self.time,
             "fresh": self.fresh,
             "state": [file.as_json(place) for file in self.state],
@@ -161,7 +166,8 @@ class Manifest:
             )
             for name, table in said["tables"].items()
         }
-        return cls(said["version"], said["time"], tables, files(said["state"]), said["fresh"])
+        # The first versions had no number.
+        return cls(said["version"], said["time"], tables, files(said["state"]), said["fresh"], said.get("format", 0))
 
 
 class Store:
@@ -180,6 +186,7 @@ class Store:
         """Take the directory, and give its last version; None if it is new."""
         try:
             self.place.mkdir(parents=True, exist_ok=True)
+            self._check_strangers()  # before the lock, which would be one of them in a directory that is not ours
             self._lock = take_lock(self.place / "lock")
         except Held as held:
             raise ViewInUse(
@@ -220,14 +227,15 @@ class Store:
                 do="Open it again: ps.View(…).",
             )
 
+    def _check_strangers(self) -> None:
+        there = {entry.name for entry in self.place.iterdir()}
+        if "view.json" not in there and any(name != "lock" and not name.startswith(".view.json") for name in there):
+            raise BadOption(f"{self.place} is not empty, and not a view.", do="Give the view a directory of its own.")
+
     def _check_identity(self, identity: dict[str, str]) -> None:
         path = self.place / "view.json"
         if not path.exists():
-            strangers = [entry.name for entry in self.place.iterdir() if entry.name not in ("lock", ".view.json")]
-            if any(not name.startswith(".view.json") for name in strangers):
-                raise BadOption(
-                    f"{self.place} is not empty, and not a view.", do="Give the view a directory of its own."
-                )
+            self._check_strangers()
             write_whole(path, identity)
             return
         said = read_whole(path)
@@ -271,7 +279,14 @@ class Store:
                 do="Put it back from a copy. If there is none, remove it: the version before it becomes the last, and "
                 "later changes are taken again, if their files are still there.",
             )
-        return Manifest.from_json(said, self.place)
+        found = Manifest.from_json(said, self.place)
+        if found.format > FORMAT:
+            raise ViewDamaged(
+                f"{path} is of a newer version of Penstock.",
+                why=f"Its groups are of format {found.format}, and this one knows {FORMAT} and those before.",
+                do="Use the newer version, or make the view again in a new directory.",
+            )
+        return found
 
     def commit(self, manifest: Manifest) -> None:
         """Make a version the last. Its files are durable before it is."""

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from penstock.spark.views.groups import SIGN
 from penstock.spark.views.lookup import netted_parts
+from penstock.spark.views.parquet import FORMAT
 from penstock.spark.views.store import File, TableVersion
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _small(version: TableVersion) -> list[File]:
 
 def _together(files: Sequence[File], schema: pa.Schema, path: Path) -> Path:
     """The rows of some files in one, a batch at a time."""
-    found = ds.dataset([file.path for file in files], schema=schema, format="parquet")
+    found = ds.dataset([file.path for file in files], schema=schema, format=FORMAT)
     with pq.ParquetWriter(path, schema) as writer:
         for batch in found.to_batches():
             writer.write_batch(batch)
