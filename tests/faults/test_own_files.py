@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -128,6 +130,50 @@ def test_directory_of_others_is_refused_and_left_alone(tmp_path: Path) -> None:
         Ledger(tmp_path / "file" / "out", "me").claim()
 
 
+def test_directory_that_got_no_batch_goes_over_once_nobody_runs_on_its_checkpoint(tmp_path: Path) -> None:
+    """A query that failed in its first micro-batch, and whose checkpoint was thrown away or left."""
+
+    def start(checkpoint: str) -> tuple[Checkpoint, Ledger]:
+        held = Checkpoint(str(tmp_path / checkpoint), Plan(on="a"))  # type: ignore[arg-type]
+        return held, Ledger(tmp_path / "out", held.id, None, held.path)
+
+    held, ledger = start("ck")
+    assert ledger.claim()
+    assert not ledger.claim()
+    other, theirs = start("other")
+    with pytest.raises(BadOption, match="another query"):
+        theirs.claim()
+    held.close()
+    assert theirs.claim()
+    other.close()
+    shutil.rmtree(tmp_path / "other")
+    again, ledger = start("other")
+    assert ledger.claim()
+    ledger.commit(0, [])
+    again.close()
+    shutil.rmtree(tmp_path / "other")
+    with pytest.raises(BadOption, match="another query"):
+        start("other")[1].claim()
+
+
+def test_only_one_of_two_that_claim_a_directory_at_once_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, theirs = Ledger(tmp_path / "out", "me"), Ledger(tmp_path / "out", "you")
+    holder = Ledger.holder
+
+    def looked_at_first(ledger: Ledger) -> str | None:
+        found = holder(ledger)
+        monkeypatch.undo()
+        assert theirs.claim()
+        return found
+
+    monkeypatch.setattr(Ledger, "holder", looked_at_first)
+    with pytest.raises(BadOption, match="another query"):
+        mine.claim()
+    assert theirs.holder() == "you"
+
+
 @pytest.mark.parametrize("killed_at", range(8))
 def test_commit_of_two_channels_killed_anywhere_is_made_good(tmp_path: Path, killed_at: int) -> None:
     """Killed before the n-th change to the disk; the batch comes again with other files."""
@@ -227,6 +273,27 @@ def test_second_holder_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
         checkpoint(tmp_path / "ck", on="a")
     held.close()
     checkpoint(tmp_path / "ck", on="a").close()
+
+
+def test_checkpoint_is_closed_by_one_at_a_time(tmp_path: Path) -> None:
+    """One thread stops a query, another waits for it; a file that is closed by both at once raises."""
+    held = checkpoint(tmp_path / "ck", on="a")
+    file, under_way, together = held._lock, [], []
+
+    def close() -> None:
+        together.append(bool(under_way))
+        under_way.append(None)
+        time.sleep(0.05)
+        under_way.pop()
+        file.close()
+
+    held._lock = Mock(close=close)
+    threads = [threading.Thread(target=held.close) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == [False, False]
 
 
 def test_checkpoint_of_a_query_that_ended_unattended_is_free(tmp_path: Path) -> None:

@@ -468,7 +468,7 @@ def test_wrong_options(desk: Desk, shed: Shed):
         catch(desk, ps.table(desk.folder / "table", key="name"))
     with pytest.raises(KeyTypeMismatch, match="2 key column"):
         catch(desk, table, on=["product_id", "order_id"])
-    with pytest.raises(BadOption, match="no join"):
+    with pytest.raises(BadOption, match="not a join"):
         catch(desk, table, how="outer")
     with pytest.raises(BadOption, match="is not a table"):
         catch(desk, "products/")  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ chunks on disk go on either way.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
-from collections import OrderedDict
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -26,6 +26,7 @@ from penstock.plan.join_table import JoinTablePlan
 from penstock.spark import host as hosting
 from penstock.spark.chunks import ChunkCache
 from penstock.spark.host import FAMILIES, METRICS, NUMBERS, reports_of
+from penstock.spark.live import LiveKernels
 from penstock.spark.outbox import Attempt, Outbox, Parcel, discard, unwrap
 from penstock.spark.processor import Processor
 from penstock.spark.wire import ASIDE, EVENT_TIME, clock_of
@@ -165,17 +166,30 @@ def test_a_kernel_that_ran_ahead_is_never_taken_for_the_committed_one(spark, fra
     assert_same_rows(pa.concat_tables([one, two, three]), wanted(rows_of(0), rows_of(50)))
 
 
-def test_a_kernel_of_another_worker_ran_meanwhile(spark):
+def test_a_kernel_of_another_worker_ran_meanwhile(spark, monkeypatch):
     one, _ = spark.run(rows_of(0))
-    here = dict(hosting._live)
-    hosting._live.clear()
+    here = hosting._live
+    monkeypatch.setattr(hosting, "_live", LiveKernels())
     two, numbers = spark.run(rows_of(50))
     assert numbers["slots_restored"] == 1
     # The slot comes back to the first worker, whose kernel is one batch behind.
-    hosting._live.clear()
-    hosting._live.update(here)
+    monkeypatch.setattr(hosting, "_live", here)
     three, numbers = spark.run(None)
     assert numbers["slots_restored"] == 1
+    assert_same_rows(pa.concat_tables([one, two, three]), wanted(rows_of(0), rows_of(50)))
+
+
+def test_a_live_kernel_of_other_terms_is_not_used(spark):
+    """A query that starts again in the same session finds its old workers; were their kernels used, the attempts of a
+    micro-batch would differ by who runs them, and results be there twice or nowhere.
+    """
+    one, _ = spark.run(rows_of(0))
+    spark.plan = dataclasses.replace(spark.plan, memory=2 * spark.plan.memory)
+    two, numbers = spark.run(rows_of(50))
+    assert numbers["slots_restored"] == 1
+    assert numbers["budget"] == spark.plan.memory
+    three, numbers = spark.run(None)
+    assert numbers["slots_restored"] == 0
     assert_same_rows(pa.concat_tables([one, two, three]), wanted(rows_of(0), rows_of(50)))
 
 
@@ -399,12 +413,35 @@ def test_a_kernel_is_restored_from_copies_on_disk_where_there_are_any(spark, mon
     assert_same_rows(pa.concat_tables([one, two]), wanted(rows_of(0)))
 
 
-def test_a_worker_keeps_the_kernels_that_stepped_last_within_what_one_may_hold(monkeypatch):
-    monkeypatch.setattr(hosting, "_live", kept := OrderedDict())
-    for state, memory in [("a", 6 << 20), ("b", 3 << 20), ("c", 2 << 20), ("d", 5 << 20), ("b", 3 << 20)]:
-        hosting._keep_alive(("query", state), "token", SimpleNamespace(memory=lambda memory=memory: memory))
-        held = [state for _, state in kept]
-    assert held == ["b"], "its 3 MB allow no other of 5"
-    for state in ("e", "f", "g"):
-        hosting._keep_alive(("query", state), "token", SimpleNamespace(memory=lambda: 1 << 19))
-    assert [state for _, state in kept] == ["e", "f", "g"], "a megabyte in any case"
+def of(memory):
+    """A kernel that holds so many bytes."""
+    return SimpleNamespace(memory=lambda: memory)
+
+
+def kept(live, *states):
+    """Which of these a worker has; asked of nothing that it has not, which would tell it that slots have moved."""
+    return [state for state in states if any(key == ("query", state) for key in live._kept)]
+
+
+def test_a_worker_keeps_the_kernels_that_stepped_last_within_what_one_may_hold():
+    live = LiveKernels()
+    for state, memory in [("a", 6 << 20), ("b", 3 << 20), ("c", 2 << 20), ("d", 5 << 20), ("e", 3 << 20)]:
+        live.keep("query", state, "token", 0, of(memory))
+    assert kept(live, *"abcde") == ["e"], "its 3 MB allow no other of 5"
+    for state in ("f", "g", "h"):
+        live.keep("query", state, "token", 0, of(1 << 19))
+    assert kept(live, *"efgh") == ["f", "g", "h"], "a megabyte in any case"
+
+
+def test_a_worker_that_gets_a_slot_it_has_not_lets_go_of_what_others_have_now():
+    live = LiveKernels()
+    for state in ("a", "b", "c"):
+        live.keep("query", state, "old", 0, of(1))
+    live.keep("another", "a", "old", 0, of(1))
+    a = live.take("query", "a", "old", 1)
+    assert a is not None
+    live.keep("query", "a", "new", 1, a)
+    assert kept(live, *"abc") == ["a", "b", "c"], "it has had no other slot yet"
+    assert live.take("query", "d", "old", 1) is None
+    assert kept(live, *"abcd") == ["a"], "the one that it stepped in this micro-batch"
+    assert len(live) == 2, "and those of other queries"

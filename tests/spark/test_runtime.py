@@ -381,7 +381,7 @@ def test_unknown_channels_and_places_are_refused_before_anything_runs(desk):
         flow.start(late="somewhere", checkpoint=str(desk.folder / "ck"))
     with pytest.raises(BadOption, match="a single micro-batch"):
         flow.start(results="somewhere", checkpoint=str(desk.folder / "ck"), trigger={"once": True})
-    with pytest.raises(BadOption, match="none that a flow can have"):
+    with pytest.raises(BadOption, match="not a trigger that a flow can have"):
         flow.start(results="somewhere", checkpoint=str(desk.folder / "ck"), trigger="1 second")
     with pytest.raises(BadOption, match="No channel has a place"):
         flow.start(checkpoint=str(desk.folder / "ck"))

@@ -81,7 +81,7 @@ def test_what_cannot_be_shed_is_said_before_anything_runs(desk: Desk):
     fails("needs to know when", shed="topw")
     fails('Did you mean shed="topw"', shed="topv", max_lag="1 second")
     fails("max_lag", shed="topw", max_lag="fast")
-    fails("no time at all", shed="topw", max_lag="0 seconds")
+    fails("more than zero", shed="topw", max_lag="0 seconds")
     fails("cannot shed rows", shed="topw", max_lag="1 second", how="semi", on=ps.band("n", below=1, above=1))
     fails('divided by "pages"', shed="topw", max_lag="1 second", division="pages")
     flow = ps.join_table(frame, table, on="k", memory="32MB", shed="keepw", max_lag="1 second")

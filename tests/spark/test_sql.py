@@ -92,11 +92,11 @@ class World:
         }
         times = {"Temperature": "TimeStamp", "Humidity": "TimeStamp", "R": "timestamp", "S": "timestamp"}
         self.streams: dict[str, Any] = {
-            name: ps.stream(desk.stream(self.rows[name], files=2, name=name), event_time=at, lateness="10 minutes")
+            name: ps.stream(desk.stream(self.rows[name], files=2, name=name), time=at, lateness="10 minutes")
             for name, at in times.items()
         }
         self.streams["STOCK"] = ps.stream(
-            desk.stream(self.rows["STOCK"], files=2, name="STOCK"), event_time="at", key="SYMBOL"
+            desk.stream(self.rows["STOCK"], files=2, name="STOCK"), time="at", key="SYMBOL"
         )
         # A watermark says the same.
         humidity = desk.stream(self.rows["Humidity"], files=2, name="Humidity")

@@ -94,7 +94,7 @@ def test_results_are_those_of_the_joins(desk: Desk, name: str):
     asked = queries(rng, shape, count=12 if shape is BAND else 80, width=5 if shape is BAND else 200)
     pq.write_table(asked, desk.folder / "queries.parquet")
     extent = (
-        {"within": "60 seconds", "event_time": ("at", "since"), "lateness": "1 hour"}
+        {"within": "60 seconds", "time": ("at", "since"), "lateness": "1 hour"}
         if name == "window"
         else {"keep": 10_000}
     )
@@ -216,8 +216,8 @@ def test_bad_queries_are_found_before_anything_runs(desk: Desk):
     )
     refused(ps.errors.MemoryTooSmall, r"cannot hold 80 queries(?s:.*)Give at least", memory="100KB")
     refused(ps.errors.BadOption, "nowhere", keep=None)
-    refused(ps.errors.BadOption, "event times", keep=None, within="1 minute")
+    refused(ps.errors.BadOption, "event time", keep=None, within="1 minute")
     refused(ps.errors.UnknownColumn, "ofered", shape=ps.select_join("product", left="ofered", right="wanted"))
-    refused(ps.errors.BadOption, "no shape", shape="select")
+    refused(ps.errors.BadOption, "not a shape", shape="select")
     refused(ps.errors.BadOption, "strategy", strategy="merge")
     refused(ps.errors.UnreadableTable, "does not exist", queries=str(desk.folder / "nowhere"))

@@ -182,7 +182,7 @@ ODD = pa.RecordBatch.from_arrays([TEXT], ["no UTF-8"])
         ("emitted a Table", {"step": emitting(Emission(RESULTS, ROWS))}),
         ("not sound", {"step": emitting(Emission(RESULTS, ODD)), "channels": {RESULTS: ODD.schema}}),
         ("Reported: sean", {"metrics": lambda self: {"sean": 1}}),
-        ("is no number: None", {"metrics": lambda self: {"seen": None}}),
+        ("is not a number: None", {"metrics": lambda self: {"seen": None}}),
         ("cannot be told apart", {"reports": (Metric("x"), Metric("x"))}),
         ("cannot be told apart or combined: x", {"reports": (Metric("x", combine="mean"),)}),
         ("declares no channel", {"channels": {}}),

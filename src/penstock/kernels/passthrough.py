@@ -40,7 +40,7 @@ class PassThrough(Kernel):
     def __init__(self, schema: pa.Schema, keep: int = 0) -> None:
         if keep < 0:
             raise BadOption(
-                f"keep={keep} is no number of rows.", do="Give keep=0 for no state, or how many rows to keep."
+                f"keep={keep} is not a number of rows.", do="Give keep=0 for no state, or how many rows to keep."
             )
         self.channels: Mapping[str, pa.Schema] = {RESULTS: schema}
         self.keep = keep

@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from penstock.spark.host import check_identity
 from penstock.spark.spark_files import RESTORE, check_state, gap, missing, numbers, read_checked, read_json, read_log
 from penstock.tables.places import place_of
 
+#: Whose a checkpoint is.
+_OWNER = "penstock.json"
 #: Those that this process holds, or held last.
 _held: WeakValueDictionary[Path, Checkpoint] = WeakValueDictionary()
 
@@ -31,6 +34,7 @@ class Checkpoint:
 
     def __init__(self, path: str, plan: Plan) -> None:
         self.is_used: Callable[[], bool] = lambda: True
+        self._closing = threading.Lock()
         self.path = place_of(path, "checkpoint")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -87,19 +91,17 @@ class Checkpoint:
         return {str(n): one["logOffset"] for n, one in enumerate(said) if isinstance(one, dict) and "logOffset" in one}
 
     def close(self) -> None:
-        """Let others have it."""
-        self._lock.close()
+        """Let others have it. One thread may stop a query while another waits for it, and both close."""
+        with self._closing:
+            self._lock.close()
 
     def planned(self) -> int:
         """The last micro-batch whose input is decided; -1 if there is none."""
         return max(numbers(self.path / "offsets"), default=-1)
 
     def _take_lock(self) -> IO[str]:
-        before = _held.get(self.path)
-        if before is not None and not before.is_used():
-            before.close()
         try:
-            lock = take_lock(self.path / "penstock.lock")
+            lock = _take_lock(self.path)
         except Held as holder:
             raise CheckpointInUse(
                 f"{self.path} is in use by {holder}.",
@@ -110,7 +112,7 @@ class Checkpoint:
         return lock
 
     def _check_owner(self, plan: Plan) -> str:
-        path = self.path / "penstock.json"
+        path = self.path / _OWNER
         identity = dict(plan.identity())
         if not path.exists():
             if (self.path / "offsets").exists():
@@ -161,6 +163,26 @@ class Checkpoint:
         partitions = self.partitions()
         if committed and partitions is not None:
             check_state(self.path / "state", planned[-1] + (planned[-1] in committed), partitions)
+
+
+def is_left(path: Path, owner: str) -> bool:
+    """Whether a checkpoint is not at this path any more, or nobody runs on it."""
+    known = path / _OWNER
+    said = read_whole(known) if known.exists() else {}
+    if said is not None and said.get("id") != owner:
+        return True
+    try:
+        _take_lock(path).close()
+    except (Held, OSError):
+        return False
+    return True
+
+
+def _take_lock(path: Path) -> IO[str]:
+    before = _held.get(path)
+    if before is not None and not before.is_used():
+        before.close()
+    return take_lock(path / "penstock.lock")
 
 
 def _entries(log: Path, begin: int, end: int) -> Iterator[Path]:

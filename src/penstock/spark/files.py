@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -10,19 +11,46 @@ import zlib
 from pathlib import Path
 from typing import IO, Any
 
+#: What a file system says that knows no links.
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
+
 
 def write_whole(path: Path, body: dict[str, Any]) -> None:
     """Write JSON with its checksum so that after a crash at any moment the old file is there, or the new one."""
-    text = json.dumps(body, sort_keys=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
     for abandoned in path.parent.glob(f".{path.name}.*"):
         abandoned.unlink(missing_ok=True)
+    _scratch(path, body).rename(path)
+    sync_directory(path.parent)
+
+
+def write_first(path: Path, body: dict[str, Any]) -> bool:
+    """As `write_whole`, unless there is a file already, perhaps another process's of this moment; whether it was not
+    there.
+    """
+    scratch = _scratch(path, body)
+    try:
+        # Unlike a rename, a link fails if another was quicker.
+        os.link(scratch, path)
+    except FileExistsError:
+        return False
+    except OSError as fault:
+        if fault.errno not in _NO_LINKS or path.exists():
+            raise
+        scratch.rename(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+    sync_directory(path.parent)
+    return True
+
+
+def _scratch(path: Path, body: dict[str, Any]) -> Path:
+    text = json.dumps(body, sort_keys=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
     with scratch.open("w") as out:
         out.write(f"{zlib.crc32(text.encode()):08x}\n{text}\n")
         out.flush()
         os.fsync(out.fileno())
-    scratch.rename(path)
-    sync_directory(path.parent)
+    return scratch
 
 
 def read_whole(path: Path) -> dict[str, Any] | None:

@@ -123,7 +123,7 @@ class Flow:
         held = Checkpoint(checkpoint, self._plan)
         try:
             ledgers = {
-                channel: Ledger(place_of(place, channel), held.id, self._channels[channel])
+                channel: Ledger(place_of(place, channel), held.id, self._channels[channel], held.path)
                 for channel, place in places.items()
             }
             with claiming(ledgers.values()):

@@ -2,7 +2,9 @@
 
 Exactly once comes from Spark: a slot's state is committed with its micro-batch or not at all. A kernel that is still
 alive in this worker is used only if its token equals the stored one, which is drawn anew at every store, so a kernel
-that ran ahead in an attempt that failed, or in another worker, is never taken for the committed one.
+that ran ahead in an attempt that failed, or in another worker, is never taken for the committed one; and only if it was
+made by this very plan: workers outlive a query, and one that starts again with other terms must run a micro-batch the
+same way in every attempt.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import json
 import time
 import uuid
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA, Batch, Emissi
 from penstock.plan.base import STATE_FORMAT, Plan
 from penstock.spark.chunks import ChunkCache, Entry, entry_of
 from penstock.spark.crash import crash_point
+from penstock.spark.live import LiveKernels
 from penstock.spark.outbox import PARCEL, Outbox, Parcel
 from penstock.spark.wire import ASIDE, EVENT_TIME, batch_number, clock_of, from_blob
 
@@ -103,20 +105,7 @@ def check_identity(state_format: int, was: dict[str, str], now: dict[str, str]) 
         )
 
 
-#: Live kernels of this worker by query and state, oldest first, with the token of what they stand for.
-_live: OrderedDict[tuple[str, str], tuple[str, Kernel]] = OrderedDict()
-
-
-def _keep_alive(key: tuple[str, str], token: str, kernel: Kernel) -> None:
-    """Keep a kernel, and of the older ones as many as hold no more than it may hold itself."""
-    _live[key] = (token, kernel)
-    _live.move_to_end(key)
-    allowed = max(kernel.memory(), 1 << 20)
-    held = 0
-    for old in reversed(list(_live)):
-        held += _live[old][1].memory() if old != key else 0
-        if held > allowed:
-            del _live[old]
+_live = LiveKernels()
 
 
 def step(spark: Processor, slot: int, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -161,9 +150,8 @@ class _Run:
         self.kernel = self._wake()
 
     def _wake(self) -> Kernel:
-        # Taken out while it steps: if the task fails, what is left of the kernel must not be found again.
-        token, kernel = _live.pop((self._spark.query, self.stored.name), ("", None))
-        if kernel is not None and token == self.stored.token:
+        kernel = _live.take(self._spark.query, self.stored.name, self._token(), batch_number())
+        if kernel is not None:
             return kernel
         kernel = self._spark.plan.make(self._slot)
         if self.stored.epoch:
@@ -172,6 +160,10 @@ class _Run:
             kernel.restore(bytes.fromhex(self.stored.kernel), chunks)
             self._restored = 1
         return kernel
+
+    def _token(self) -> str:
+        """What a live kernel must stand for: the stored state, and the plan."""
+        return f"{self.stored.token} {self._spark.fingerprint}"
 
     def _read(self, name: str, entry: Entry) -> pa.Buffer:
         cached = self._cache.get(name, entry)
@@ -232,7 +224,7 @@ class _Run:
         self._spark.head.update((stored.to_bytes(self._identity),))
         if changes.gone or changes.new:
             self._cache.keep_only(stored.chunks)
-        _keep_alive((self._spark.query, stored.name), stored.token, self.kernel)
+        _live.keep(self._spark.query, stored.name, self._token(), batch_number(), self.kernel)
         crash_point("after-store")
 
     def _set_timer(self) -> None:

@@ -7,6 +7,7 @@ imported by the first step.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ class Processor(StatefulProcessor):
 
     def __init__(self, plan: Plan, ids: tuple[int, ...]) -> None:
         self._packed: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
+        #: Of the plan, with all its terms.
+        self.fingerprint = hashlib.blake2b(self._packed, digest_size=16).hexdigest()
         self.ids = ids
 
     @cached_property

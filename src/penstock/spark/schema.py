@@ -10,6 +10,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.errors import BadOption, PlanError, UnsupportedType
+from penstock.plan.given import kind_of
 from penstock.spark.wire import marks_in
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     """
     if not hasattr(frame, "sparkSession"):
         raise BadOption(
-            f"{type(frame).__name__} is not a stream.",
+            f"The stream is {kind_of(frame)}, and not a DataFrame of Spark.",
             do='Give a streaming DataFrame: spark.readStream.schema("id long, at timestamp").parquet("orders/").',
         )
     twice = [name for name, count in Counter(frame.columns).items() if count > 1]

@@ -12,7 +12,8 @@ import warnings
 from functools import cache
 from typing import TYPE_CHECKING
 
-from penstock.errors import SessionNotReady
+from penstock.errors import BadOption, SessionNotReady
+from penstock.plan.units import parse_count
 from penstock.spark.gateway import start_quietly
 from penstock.spark.slots import shuffle_partitions
 
@@ -65,7 +66,12 @@ TUNED = {
 
 
 def session(
-    app: str = "penstock", *, cores: int | None = None, slots: int | None = None, quiet: bool = True, **settings: str
+    app: str = "penstock",
+    *,
+    cores: int | None = None,
+    slots: int | None = None,
+    quiet: bool = True,
+    **settings: str | float,
 ) -> SparkSession:
     """A Spark session tuned for Penstock on this machine.
 
@@ -77,11 +83,23 @@ def session(
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
+    for option, given in (("cores", cores), ("slots", slots)):
+        if given is not None:
+            parse_count(given, option=option)
+    for name, value in settings.items():
+        if not name.startswith("spark_"):
+            raise BadOption(
+                f"session() has no option {name!r}, and no setting of Spark is called so.",
+                why="Settings are given with underscores for dots, and all of Spark's begin with spark.",
+                do=f'Write it in full: spark_driver_memory="2g" for spark.driver.memory, spark_{name}=… perhaps.',
+            )
+        if not isinstance(value, str | int | float):
+            raise BadOption(f"{name}={value!r} is not a setting.", do=f'Give a text: {name}="…".')
     count = cores or os.cpu_count() or 1
     # The workers must be the Python that has the packages, and nothing here needs a network beyond this host.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    theirs = {name.replace("_", "."): value for name, value in settings.items()}
+    theirs = {name.replace("_", "."): _as_spark_says(value) for name, value in settings.items()}
     ours = {**NEEDED, **TUNED, **_sockets(theirs), "spark.sql.shuffle.partitions": str(slots or count)}
     conf = SparkConf(loadDefaults=False).setMaster(f"local[{count},4]").setAppName(app)
     for name, value in (ours | theirs).items():
@@ -91,6 +109,10 @@ def session(
     made: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made
+
+
+def _as_spark_says(value: str | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _sockets(settings: Mapping[str, str]) -> dict[str, str]:

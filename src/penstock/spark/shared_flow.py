@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.kernels.shared.selection import Condition
-    from penstock.plan.join_streams import Within
+    from penstock.plan.two_streams import Within
 
 _RESULTS = "results_"
 

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from penstock.errors import BadOption, SinkDamaged
 from penstock.kernels.contract import RESULTS
 from penstock.spark.crash import crash_point
-from penstock.spark.files import read_whole, sync_directory, write_whole
+from penstock.spark.files import read_whole, sync_directory, write_first, write_whole
 from penstock.spark.outbox import discard, unwrap
 from penstock.spark.signals import ignore_interrupts
 from penstock.spark.wire import batch_number, parcels
@@ -159,12 +159,14 @@ def staging(place: Path) -> Path:
 class Ledger:
     """The committed micro-batches of one channel's directory, which belongs to one checkpoint (`owner`).
 
-    With a `schema` the first of them has a file even if it has no rows: who reads the directory finds the columns.
+    With a `schema` the first of them has a file even if it has no rows: who reads the directory finds the columns. With
+    `checkpoint`, the place of that, a directory that got no batch is another's to have once nobody runs on it.
     """
 
     place: Path
     owner: str
     schema: pa.Schema | None = None
+    checkpoint: Path | None = None
 
     @property
     def _entries(self) -> Path:
@@ -179,15 +181,13 @@ class Ledger:
         return self._owner.exists()
 
     def claim(self) -> bool:
-        """Make the directory ours, or refuse it if it is another's; whether it was nobody's before."""
-        free = not self.claimed()
+        """Make the directory ours, or refuse it if it is another's; whether it was not ours before."""
         try:
-            self._claim()
+            return self._claim()
         except OSError as fault:
             raise BadOption(
                 f"{self.place} cannot be written: {fault.strerror}.", do="Choose a directory that can be."
             ) from fault
-        return free
 
     def release(self) -> None:
         """Give the directory back, if nothing was committed to it: whoever claims it next may have it."""
@@ -203,28 +203,43 @@ class Ledger:
             raise SinkDamaged(f"{self._owner} is cut or changed.", do="Write to a new directory.")
         return str(said["owner"])
 
-    def _claim(self) -> None:
+    def _claim(self) -> bool:
         holder = self.holder()
-        if holder is not None:
-            if holder != self.owner:
-                raise BadOption(
-                    f"{self.place} holds the output of another query.",
-                    why="Batches are numbered from 0 in every query, so new rows would be taken for repeated ones.",
-                    do="Give this query a directory of its own, or start it with the checkpoint it was made with.",
-                )
-        elif self.place.exists() and any(entry.name != "_penstock" for entry in self.place.iterdir()):
+        if holder is None and self.place.exists() and any(one.name != "_penstock" for one in self.place.iterdir()):
             raise BadOption(
                 f"{self.place} is not empty, and not the output of a Penstock query.",
                 do="Give this query a directory of its own.",
             )
+        if holder not in (None, self.owner) and self._is_left():
+            self._owner.unlink(missing_ok=True)
+            holder = None
         self._entries.mkdir(parents=True, exist_ok=True)
         staging(self.place).mkdir(exist_ok=True)
-        if holder is None:
-            write_whole(self._owner, {"owner": self.owner})
+        said = {"owner": self.owner} | ({"checkpoint": str(self.checkpoint)} if self.checkpoint else {})
+        if holder is None and write_first(self._owner, said):
+            return True
+        if self.holder() != self.owner:
+            raise BadOption(
+                f"{self.place} holds the output of another query.",
+                why="Batches are numbered from 0 in every query, so new rows would be taken for repeated ones.",
+                do="Give this query a directory of its own, or start it with the checkpoint it was made with.",
+            )
+        return False
+
+    def _is_left(self) -> bool:
+        """Whether its query committed nothing here, and does not run: perhaps it failed in its first micro-batch."""
+        from penstock.spark.checkpoint import is_left
+
+        said = read_whole(self._owner) or {}
+        return "checkpoint" in said and not self.batches() and is_left(Path(said["checkpoint"]), said["owner"])
 
     def batches(self) -> list[int]:
         """The committed micro-batches whose entries are kept, oldest first."""
         return sorted(int(entry.stem) for entry in self._entries.glob("*.json"))
+
+    def has(self, batch: int) -> bool:
+        """Whether a batch is committed and its entry still kept."""
+        return self._entry(batch).exists()
 
     def entry(self, batch: int) -> dict[str, Any]:
         """What was committed as a batch. Raises `FileNotFoundError` if its entry is not kept any more."""
@@ -240,7 +255,7 @@ class Ledger:
 
     def commit(self, batch: int, files: list[dict[str, Any]], **notes: Any) -> None:
         """Make a batch's files visible, once; `notes` become part of its entry."""
-        if not self._entry(batch).exists():
+        if not self.has(batch):
             if not files and self.schema is not None and not self.batches():
                 files = [told(StagedFile(self.place, batch, self.schema).close(RESULTS))]
             sync_directory(staging(self.place))

@@ -6,8 +6,10 @@ it, so that whatever goes wrong, the text is still there.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.errors import ParseException
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -52,14 +54,29 @@ def read_json(spark: SparkSession, path: str, schema: str | StructType, **option
     for name in options:
         if name.lower() in _REFUSED:
             raise BadOption(f"read_json takes no option {name!r}.", why=_REFUSED[name.lower()], do="Leave it out.")
-    wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    if not isinstance(wanted, StructType):
-        raise BadOption(f"{schema!r} is no list of columns.", do='Write it as "order_id long, product_id long".')
+    given: object = path
+    if not isinstance(given, str) or not given:
+        raise BadOption(f"{path!r} is not a path.", do='Give the path of a folder of files: "orders/".')
+    if not any(mark in path for mark in ":*?[{") and not Path(path).exists():
+        raise BadOption(f"{path} does not exist.", do="Make the folder first; files may come to it later.")
+    wanted = _columns(schema)
     if taken := [name for name in (CORRUPT, SOURCE) if name in wanted.names]:
         raise BadOption(f"The schema has a column {taken[0]!r}.", why="The name is used to mark bad records.")
     told = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     lines = spark.readStream.options(**told).text(path).where(fn.col("value").rlike(r"[^\s\x{FEFF}]"))
     return json_records(lines, fn.col("_metadata.file_path"), wanted, told)
+
+
+def _columns(schema: object) -> StructType:
+    example = 'Write it as "order_id long, product_id long".'
+    try:
+        wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    except ParseException as fault:
+        said = next((line for line in str(fault).splitlines() if line.startswith("[")), "it is cut")
+        raise BadOption(f"{schema!r} is not a list of columns: {said}", do=example) from None
+    if not isinstance(wanted, StructType) or not wanted.fields:
+        raise BadOption(f"{schema!r} is not a list of columns.", do=example)
+    return wanted
 
 
 def json_records(lines: DataFrame, source: Column, wanted: StructType, options: Mapping[str, str]) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +16,22 @@ _WHY_NOT = {
 }
 
 
-def check_trigger(trigger: Mapping[str, Any] | None) -> None:
+def check_trigger(trigger: Any) -> None:
     """Refuse another kind, before anything is written."""
     said = list(trigger) if isinstance(trigger, Mapping) else [trigger]
-    if trigger is not None and (len(said) != 1 or said[0] not in _KINDS or not isinstance(trigger, Mapping)):
+    if trigger is None:
+        return
+    if len(said) != 1 or said[0] not in _KINDS or not isinstance(trigger, Mapping) or not _valued(*trigger.items()):
         raise BadOption(
-            f"trigger={trigger!r} is none that a flow can have.",
+            f"trigger={trigger!r} is not a trigger that a flow can have.",
             why=next((_WHY_NOT[kind] for kind in said if kind in _WHY_NOT), ""),
             do='Give {"availableNow": True}, which ends when all input is joined, or {"processingTime": "10 seconds"}.',
         )
+
+
+def _valued(trigger: tuple[str, Any]) -> bool:
+    kind, value = trigger
+    if kind == "availableNow":
+        return value is True
+    # Spark says no more than that it cannot read another.
+    return isinstance(value, str) and re.fullmatch(r"\s*(interval\s+)?(\d+(\.\d+)?\s*[A-Za-z]+\s*)+", value) is not None

@@ -121,7 +121,7 @@ def check_metrics(kernel: Kernel) -> None:
         )
     wrong = [name for name, value in metrics.items() if not isinstance(value, (int, float, np.number))]
     if wrong:
-        raise KernelFault(f"The metric {wrong[0]!r} of {name_of(kernel)} is no number: {metrics[wrong[0]]!r}.")
+        raise KernelFault(f"The metric {wrong[0]!r} of {name_of(kernel)} is not a number: {metrics[wrong[0]]!r}.")
 
 
 @dataclass
