@@ -11,7 +11,8 @@ from penstock.errors import BadOption, KeyTypeMismatch, MemoryTooSmall, PlanErro
 from penstock.kernels.window.custom import Custom
 from penstock.kernels.window.windows import LandmarkWindow, RowWindow, TimeWindow
 from penstock.plan.join_shared import JoinSharedPlan
-from penstock.plan.join_streams import JoinStreamsPlan, read_window
+from penstock.plan.join_streams import JoinStreamsPlan
+from penstock.plan.two_streams import read_window
 
 LEFT = pa.schema([("id", pa.int64()), ("lt", pa.timestamp("us", "UTC")), ("v", pa.string())])
 RIGHT = pa.schema([("id", pa.int64()), ("rt", pa.timestamp("us", "UTC")), ("w", pa.list_(pa.int8()))])
@@ -32,7 +33,7 @@ def shared(left=LEFT, right=RIGHT, **options):
     [
         ({"within": "0 seconds"}, BadOption, "no length"),
         ({"within": timedelta(seconds=-3)}, BadOption, "cannot be negative"),
-        ({"within": 7}, BadOption, "is no window"),
+        ({"within": 7}, BadOption, "is not a window"),
         ({"within": ("1 s", ps.rows(3))}, BadOption, "different kinds"),
         ({"time": None}, BadOption, "needs the event time"),
         ({"time": ("lt", "v")}, UnknownColumn, "has no column 'v'"),
@@ -53,7 +54,7 @@ def shared(left=LEFT, right=RIGHT, **options):
         ({"allocation": "half"}, BadOption, "variable"),
         ({"lateness": "soon"}, BadOption, "lateness"),
         ({"half_life": "0 s"}, BadOption, "forgets everything"),
-        ({"where": "v = w"}, BadOption, "is no function"),
+        ({"where": "v = w"}, BadOption, "is not a function"),
         ({"probabilities": lambda keys: keys}, BadOption, "one function for each side"),
     ],
 )
@@ -83,7 +84,7 @@ def test_columns_that_no_budget_can_count_are_told(kind):
 
 
 def test_shared_joins_tell_the_same_of_conditions_and_times():
-    with pytest.raises(BadOption, match="is no function"):
+    with pytest.raises(BadOption, match="is not a function"):
         shared(where="v = w")
     fine = LEFT.set(1, pa.field("lt", pa.timestamp("ns", "UTC")))
     for made in (plan, shared):
@@ -101,7 +102,7 @@ def test_shared_joins_tell_the_same_of_conditions_and_times():
 def test_all_faults_are_told_at_once():
     with pytest.raises(PlanError, match="3 faults") as caught:
         plan(within="0 s", memory="x", policy="y")
-    for word in ("no length", "not a size", "no policy"):
+    for word in ("no length", "not a size", "not a policy"):
         assert word in str(caught.value)
 
 

@@ -189,20 +189,20 @@ def test_slots_out_of_range(products, slots):
     "option", [{"slots": "2"}, {"slots": 1.5}, {"slots": True}, {"pages_per_step": 1.5}, {"pages_per_step": "3"}]
 )
 def test_counts_are_whole_numbers(products, option):
-    with pytest.raises(BadOption, match="is no whole number"):
+    with pytest.raises(BadOption, match="is not a whole number"):
         plan(products, **option)
 
 
 @pytest.mark.parametrize(
     ("option", "match"),
     [
-        ({"on": 5}, "names no columns"),
-        ({"on": None}, "names no columns"),
-        ({"on": [None]}, "names no columns"),
-        ({"order_by": ["day"]}, "is no column"),
-        ({"follow": True, "patience": "3"}, "is no whole number"),
-        ({"shed": "samplew", "max_lag": "1 second", "seed": "x"}, "is no whole number"),
-        ({"shed": "samplew", "max_lag": "1 second", "inclusion": ""}, "is no name of a column"),
+        ({"on": 5}, "does not name columns"),
+        ({"on": None}, "does not name columns"),
+        ({"on": [None]}, "does not name columns"),
+        ({"order_by": ["day"]}, "is not a column"),
+        ({"follow": True, "patience": "3"}, "is not a whole number"),
+        ({"shed": "samplew", "max_lag": "1 second", "seed": "x"}, "is not a whole number"),
+        ({"shed": "samplew", "max_lag": "1 second", "inclusion": ""}, "is not a name of a column"),
     ],
 )
 def test_options_of_the_wrong_type_are_told_as_such(products, option, match):
@@ -215,11 +215,11 @@ def test_options_of_the_wrong_type_are_told_as_such(products, option, match):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: ps.as_of(None, time="day", since="since", until="since"), "on=None names no columns"),
-        (lambda: ps.as_of("product_id", time=5, since="since", until="since"), "5 is no column"),
-        (lambda: ps.band(None, below=1, above=1), "None is no column"),
-        (lambda: ps.where(len, on=["day", 3]), "names no columns"),
-        (lambda: ps.where(len, on=[]), "names no columns"),
+        (lambda: ps.as_of(None, time="day", since="since", until="since"), "on=None does not name columns"),
+        (lambda: ps.as_of("product_id", time=5, since="since", until="since"), "5 is not a column"),
+        (lambda: ps.band(None, below=1, above=1), "None is not a column"),
+        (lambda: ps.where(len, on=["day", 3]), "does not name columns"),
+        (lambda: ps.where(len, on=[]), "does not name columns"),
     ],
 )
 def test_conditions_are_of_columns_by_name(make, match):
@@ -249,6 +249,18 @@ def test_division_by_key_needs_a_prepared_table(products):
     assert "--key product_id" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "on"),
+    [("number", ps.where(len, on="product_id")), ("name", ps.similar("note", at_least=0.5, candidates=9))],
+)
+def test_a_row_that_one_slot_sets_aside_is_not_joined_by_another(tmp_path, key, on):
+    """The slot that counts rows for all does not see what others set aside: such rows were told of by nobody."""
+    pq.write_table(pa.table({"number": [1], "name": ["a"]}), tmp_path / "a.parquet")
+    with pytest.raises(BadOption, match='cannot be divided by "pages"'):
+        plan(tmp_path, key=key, on=on, division="pages")
+    assert plan(tmp_path, key=key, on=on).division == "rows"
+
+
 def test_an_unknown_division_is_refused_with_the_known_ones(products):
     with pytest.raises(BadOption, match="division='keys'") as caught:
         plan(products, division="keys")
@@ -263,6 +275,14 @@ def test_pages_per_step_must_go_forward(products, pages):
 
 
 # -- paths -----------------------------------------------------------------------------------------------------------
+
+
+def test_order_is_by_a_column_that_has_one(products):
+    stream = STREAM.append(pa.field("tags", pa.list_(pa.string())))
+    with pytest.raises(UnsupportedType, match=r"'tags' is a list<.*>, which has no order"):
+        plan_join_table(
+            stream, ps.table(products, key="product_id"), on="product_id", memory="64MB", slots=2, order_by="tags"
+        )
 
 
 def test_a_path_that_is_not_there_comes_with_its_neighbours(products):

@@ -95,19 +95,19 @@ def test_every_fault_is_told_at_once_with_its_line(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("a = [1,\n  2\nb = 3\n", 3, "no TOML"),
-        ("[streams.orders]\npath = orders\n", 2, "no TOML"),
-        ("x = 1\nx = 2\n", 2, "no TOML"),
+        ("a = [1,\n  2\nb = 3\n", 3, "not TOML"),
+        ("[streams.orders]\npath = orders\n", 2, "not TOML"),
+        ("x = 1\nx = 2\n", 2, "not TOML"),
         ("[streams.orders]\nformat = 'parquet'\n", 1, "There is no path"),
         ("[streams.orders]\npath = 'nowhere/'\nformat = 'csv'\n", 2, "does not exist"),
         ("[streams.o]\npath = 'nowhere/'\n", 2, "does not exist"),
         ("[streams.o]\nformat = 'kafka'\n", 1, "kafka.bootstrap.servers"),
         ("[streams.o]\nformat = 'rate'\ncolumns = { a = 'int' }\n", 3, "columns of its own"),
-        ("[streams.o]\npath = 'orders/'\n\n[streams.o.columns]\norder_id = 'lang'\n", 5, "is no type"),
+        ("[streams.o]\npath = 'orders/'\n\n[streams.o.columns]\norder_id = 'lang'\n", 5, "is not a type"),
         ("[streams.o]\npath = 'orders/'\noptions = { mode = 'DROPMALFORMED' }\n", 3, "set aside"),
         ("[streams.o]\npath = 'orders/'\n[queries.q]\nsink = 'console'\n", 3, "neither sql nor operator"),
-        ("[streams.'a b']\npath = 'orders/'\n", 1, "is no name"),
-        ("streams = 3\n", 1, "is no table"),
+        ("[streams.'a b']\npath = 'orders/'\n", 1, "is not a name"),
+        ("streams = 3\n", 1, "is not a table"),
         ("[streams.o]\nformat = 'rate'\n[tables.O]\npath = 'products.csv'\nkey = 'product_id'\n", 3, "two called 'O'"),
         (
             "[streams.o]\nformat = 'rate'\n[queries.q]\nsql = 'SELECT value FROM o'\nsink = { path = 'x' }\n"
@@ -118,15 +118,15 @@ def test_every_fault_is_told_at_once_with_its_line(folder: Path) -> None:
         ("[streams.o]\npath = 'orders/'\n[queries.q]\nsql = 'S'\nsink = 'orders/out'\n", 5, "in the input of o"),
         ("folder = 'r'\n[streams.o]\npath = 'orders/'\n[queries.q]\nsql = 'S'\nsink = 'r/groups'\n", 6, "own folder"),
         ("folder = 'orders'\n[streams.o]\npath = 'orders/'\n", 1, "is the input of o"),
-        ("folder = 'products.csv'\n[streams.o]\npath = 'orders/'\n", 1, "is no folder"),
+        ("folder = 'products.csv'\n[streams.o]\npath = 'orders/'\n", 1, "is not a folder"),
         (
             "[streams.o]\nformat = 'rate'\n[queries.q]\nsql = 'S'\nsink = 'x/y'\n[queries.r]\nsql = 'S'\nsink = 'x'\n",
             8,
             "holds the sink of q",
         ),
-        ("[tables.p]\npath = 'products.csv'\ncolumns = []\n", 3, "no list of names"),
-        ("[tables.p]\npath = 'products.csv'\norder = 1\n", 3, "no name of a column"),
-        ("cores = true\n[streams.o]\npath = 'orders/'\n", 1, "no number of cores"),
+        ("[tables.p]\npath = 'products.csv'\ncolumns = []\n", 3, "not a list of names"),
+        ("[tables.p]\npath = 'products.csv'\norder = 1\n", 3, "not a name of a column"),
+        ("cores = true\n[streams.o]\npath = 'orders/'\n", 1, "not a number of cores"),
     ],
 )
 def test_a_fault_is_told_where_it_is(folder: Path, text: str, line: int, words: str) -> None:
@@ -188,6 +188,15 @@ def test_a_table_in_csv_becomes_pages_once(folder: Path) -> None:
     assert [f.name for f in (folder / "run" / "tables").iterdir()] == [place.name]
 
 
+def test_a_table_in_csv_that_is_read_in_another_way_is_written_anew(folder: Path) -> None:
+    (folder / "products.csv").write_text("product_id,name,price\n10,apple,1.5\n11,NA,2\n")
+    pipeline, _ = read_pipeline(write(folder, GOOD))
+    said = pipeline.tables["products"]
+    for options, name in (({}, "NA"), ({"nullValue": "NA"}, None)):
+        place = table_path(replace(said, options=options), folder / "run")
+        assert pq.read_table(place)["name"].to_pylist() == ["apple", name]
+
+
 def test_a_value_in_quotes_may_have_lines_and_quotes(folder: Path) -> None:
     pipeline, _ = read_pipeline(write(folder, GOOD))
     rows = "".join(f'{n},"a ""long""\nname\n",{n}\n' for n in range(100_000))
@@ -219,6 +228,38 @@ def test_what_is_no_single_value_is_left_out_of_a_first_pipeline(folder: Path) -
     assert "a single value: user, tags" in text
     pipeline, _ = read_pipeline(write(folder, text))
     assert pipeline.streams["events"].columns.names == ["id", "product_id"]
+
+
+def test_keys_that_are_text_in_a_table_are_text_in_a_first_pipeline(folder: Path) -> None:
+    pq.write_table(pa.table({"product_id": ["10", "007"], "name": ["a", "b"]}), folder / "texts.parquet")
+    text = starting([str(folder / "orders")], [f"{folder / 'texts.parquet'}:product_id"], folder)
+    pipeline, _ = read_pipeline(write(folder, text))
+    assert pipeline.streams["orders"].columns.field("product_id").type == pa.string()
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ("id;Straße\n1;Müller\n".encode("latin-1"), "iconv"),
+        (b"id,id,x\n1,2,3\n", "two columns 'id'"),
+        (b"", "Empty CSV file"),
+    ],
+)
+def test_files_that_cannot_be_read_are_told_with_a_remedy(tmp_path: Path, content: bytes, match: str) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(UnreadableTable, match=match):
+        starting([str(tmp_path / "a.csv")], [], tmp_path)
+
+
+def test_values_of_several_types_are_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1}\n{"a": "x"}\n')
+    with pytest.raises(UnreadableTable, match="of different types"):
+        infer(tmp_path, "json", {})
+
+
+def test_a_file_without_names_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,2024-01-01\n2,2024-01-02\n")
+    assert 'header = "false"' in starting([str(tmp_path / "a.csv")], [], tmp_path)
 
 
 def test_columns_of_json_and_parquet_are_found(tmp_path: Path) -> None:

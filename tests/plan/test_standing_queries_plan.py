@@ -39,9 +39,21 @@ def test_a_plan_travels_and_explains_itself():
     ("error", "match", "options"),
     [
         (BadOption, "no queries", {"queries": None}),
-        (BadOption, "twice", {"within": "1 minute"}),
+        (BadOption, "twice", {"within": "1 minute", "time": ("at", "since")}),
+        (BadOption, "needs the event time", {"within": "1 minute", "keep": None}),
         (BadOption, "output='rows'", {"output": "rows"}),
         (BadOption, "split", {"split": [1.0]}),
+        (
+            BadOption,
+            "not a number",
+            {"shape": band_join(left="a", right="c"), "split": ["x"], "queries": None, "changes": pa.schema([])},
+        ),
+        (BadOption, "two ranges", {"shape": select_join(("k", "key"), left=["a", "a"], right="c")}),
+        (
+            BadQuery,
+            "'op' is int64, not text",
+            {"changes": pa.schema([*ONE.schema, ("op", pa.int64()), ("version", pa.int64())])},
+        ),
         (MemoryTooSmall, "cannot hold 1 queries", {"memory": "1MB"}),
         (PlanError, "Both streams have 'a'", {"right": RIGHT.append(pa.field("a", pa.int64()))}),
         (
@@ -63,9 +75,7 @@ def test_bad_plans_are_refused(error, match, options):
 
 def test_rows_kept_by_one_event_time_are_not_taken_up_by_another():
     left = LEFT.append(pa.field("sent", LEFT.types[2]))
-    one, other = (
-        checked(left=left, keep=None, within="1 minute", event_time=(name, "since")) for name in ("at", "sent")
-    )
+    one, other = (checked(left=left, keep=None, within="1 minute", time=(name, "since")) for name in ("at", "sent"))
     assert one.identity() != other.identity()
 
 
@@ -75,6 +85,42 @@ def test_a_file_that_changes_before_it_is_read_is_noticed(tmp_path):
     pq.write_table(pa.concat_tables([ONE, ONE]), tmp_path / "queries.parquet")
     with pytest.raises(TableChanged, match=r"queries\.parquet"):
         kernel._load()
+
+
+def test_bounds_beyond_all_values_are_sides_without_limit():
+    most = 2**63 - 1
+    stamps = [
+        pa.array([value], pa.int64()).cast(LEFT.types[2]) for value in (-62_135_596_800_000_000, 253402300799999999)
+    ]
+    shape = select_join(("k", "key"), left="at", right="c")
+    found = pa.table(dict(zip(["query", *shape.bounds], [[1], *stamps, [-most], [most]], strict=True)))
+    bounds = checked(shape=shape, queries=found).queries.load().bounds[0]
+    assert (np.abs(bounds) >= 2**53).all()
+    with pytest.raises(BadQuery, match="beyond 2"):
+        checked(queries=ONE.set_column(3, "right_c_from", pa.array([2**53 + 1])).set_column(4, "right_c_to", [[most]]))
+
+
+def test_bands_that_end_where_differences_are_rounded_are_refused():
+    """2^53 - (-1) is 2^53 as a float: it would lie in a band that ends there."""
+    band = band_join(left="k", right="key")
+    one = pa.table({"query": [1], "band_from": [0], "band_to": [2**53]})
+    with pytest.raises(BadQuery, match="beyond 2"):
+        checked(shape=band, queries=one)
+    checked(shape=band, queries=one.set_column(2, "band_to", pa.array([2**53 - 1])))
+    checked(shape=band, queries=one.set_column(2, "band_to", pa.array([2**63 - 1])))
+
+
+def test_bounds_finer_than_a_microsecond_let_in_what_lies_between_them():
+    stamp = pa.timestamp("ns", "UTC")
+    shape = select_join(("k", "key"), left="at", right="c")
+    ends = [pa.array([value], stamp) for value in (-1_500, 2_999)]
+    found = pa.table(dict(zip(["query", *shape.bounds], [[1], *ends, [0], [1]], strict=True)))
+    assert checked(shape=shape, queries=found).queries.load().bounds[0].tolist() == [-1.0, 2.0, 0.0, 1.0]
+
+
+def test_every_slot_begins_with_the_first_rows():
+    """One that began later would have the queries of then."""
+    assert all(side.calls_all for side in checked().sides)
 
 
 def test_many_queries_do_not_travel_in_the_plan():
@@ -136,7 +182,7 @@ def sent(plan, side, rows, slot):
 
 @DIVIDED
 def test_right_rows_that_go_to_several_slots_are_told_of_once(divided):
-    plan = checked(shape=BAND, queries=BANDS, keep=None, within="1 minute", event_time=("at", "since"), **divided)
+    plan = checked(shape=BAND, queries=BANDS, keep=None, within="1 minute", time=("at", "since"), **divided)
     # One that is late, one beyond what is compared exactly, one that meets nothing.
     times = pa.array([10**6, 10**12, 10**12], pa.int64()).cast(RIGHT.types[2])
     rows = pa.record_batch([pa.array([3, 2**60, None]), pa.array([1, 1, 1], pa.int32()), times], schema=RIGHT)

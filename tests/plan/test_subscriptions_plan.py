@@ -44,6 +44,7 @@ def plan(
         ({"columns": replace(COLUMNS, key=())}, BadOption, "need a key"),
         ({"columns": replace(COLUMNS, order="")}, BadOption, "order="),
         ({"columns": replace(COLUMNS, y=None)}, BadOption, "needs a y"),
+        ({"agg": "avg", "columns": replace(COLUMNS, y="at", order="per")}, UnsupportedType, "has no avg"),
         ({"columns": replace(COLUMNS, x="rsk")}, UnknownColumn, "risk"),
         ({"columns": replace(COLUMNS, x="market")}, UnsupportedType, "no order"),
         ({"columns": replace(COLUMNS, key=("idd",))}, UnknownColumn, "id"),

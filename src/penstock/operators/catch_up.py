@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadOption
 from penstock.plan.catch_up import check_how
+from penstock.plan.given import check_table, column_names
 from penstock.spark.archive import Archive
 from penstock.spark.catch_up import CaughtUp, run_catch_up
 from penstock.tables.base import Table
@@ -55,17 +55,13 @@ def catch_up(
         done = ps.catch_up(spark, "archive/", stock, on="product_id", into="caught-up/")
         print(done.rows, done.results, done.reasons, done.left_rows)
     """
-    if not isinstance(table, Table):
-        raise BadOption(
-            f"{type(table).__name__} is not a table.",
-            do='Open it first: penstock.table("products/", key="product_id").',
-        )
+    check_table(table)
     check_how(how)
     return run_catch_up(
         spark,
         Archive.open(archive),
         table,
-        on=(on,) if isinstance(on, str) else tuple(on),
+        on=column_names(on),
         into=place_of(into, "into"),
         how=how,
         progress=progress,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.kernels.window.shape import How
-    from penstock.plan.join_streams import On, Within
+    from penstock.plan.two_streams import On, Within
 
 
 def catch_up_streams(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadOption, PlanError
+from penstock.errors import PlanError
+from penstock.plan.given import check_table, column_names
 from penstock.spark.deleted import rows_that_lack
 from penstock.spark.schema import arrow_schema
 from penstock.tables.base import Table
@@ -36,17 +37,13 @@ def deleted_rows(snapshot: DataFrame, table: Table, *, on: str | list[str] | tup
         gone = ps.deleted_rows(spark.read.parquet("today/"), customers, on="customer_id")
         gone.write.parquet("deleted/")
     """
-    if not isinstance(table, Table):
-        raise BadOption(
-            f"{type(table).__name__} is not a table.",
-            do='Open it first: penstock.table("customers/", key="customer_id").',
-        )
+    check_table(table, 'penstock.table("customers/", key="customer_id")')
+    names, schema = column_names(on), arrow_schema(snapshot)
     if snapshot.isStreaming:
         raise PlanError(
             "This DataFrame is a stream.",
             why="What a stream has not brought yet may still come: no row is surely deleted.",
             do="Give a snapshot: spark.read instead of spark.readStream.",
         )
-    names = (on,) if isinstance(on, str) else tuple(on)
-    check_key_types(arrow_schema(snapshot), names, table.schema, table.key)
+    check_key_types(schema, names, table.schema, table.key)
     return rows_that_lack(snapshot, table, names)

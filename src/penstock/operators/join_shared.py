@@ -10,6 +10,7 @@ from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
 from penstock.spark.shared_flow import SharedFlow, changes_stream
 from penstock.spark.slots import usual_slots
+from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.kernels.shared.pairing import Where
     from penstock.plan.join_shared import Windows
-    from penstock.plan.join_streams import On
+    from penstock.plan.two_streams import On
 
 
 def join_shared(
@@ -79,7 +80,7 @@ def join_shared(
         running = flow.start(fast="fast/", slow="slow/", added="added/", checkpoint="ck/")
         flow.add("hourly", "1 hour")
     """
-    place = None if changes is None else os.fspath(changes)
+    place = None if changes is None else str(place_of(changes, "changes"))
     plan = JoinSharedPlan.checked(
         arrow_schema(left),
         arrow_schema(right),

@@ -11,6 +11,7 @@ from penstock.plan.join_streams import JoinStreamsPlan
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
 from penstock.spark.slots import usual_slots
+from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from penstock.kernels.window.estimates import Given
     from penstock.kernels.window.policy import Policy
     from penstock.kernels.window.shape import How
-    from penstock.plan.join_streams import Allocation, On, Within
+    from penstock.plan.join_streams import Allocation
+    from penstock.plan.two_streams import On, Within
     from penstock.spark.flow import Flow
 
 
@@ -115,4 +117,5 @@ def archive(place: str | os.PathLike[str]) -> dict[str, str]:
     >>> sorted(archive("a"))
     ['archive_left', 'archive_right', 'residence']
     """
+    place_of(place, "archive")
     return {channel: os.path.join(os.fspath(place), channel) for channel in (*ARCHIVE, RESIDENCE)}

@@ -34,7 +34,7 @@ def StandingQueries(  # noqa: N802
     changes: DataFrame | None = None,
     keep: int | None = None,
     within: str | timedelta | None = None,
-    event_time: tuple[str, str] | None = None,
+    time: str | tuple[str, str] | None = None,
     lateness: str | timedelta = "0 seconds",
     output: Output = "pairs",
     strategy: Strategy | Dynamic = "dynamic",
@@ -60,15 +60,14 @@ def StandingQueries(  # noqa: N802
         changes: a stream of the same columns and of `op` ("set" or "remove") and `version`; a change counts from the
             micro-batch it arrives in, and only if its version is above that of the query as it stands.
         keep: how many rows of each side wait for partners, in whole micro-batches; or
-        within: how far apart in event time partners may be; needs `event_time`, a timestamp column of each side. Rows
-        later
-            than `lateness` go to the channels `late_left` and `late_right`.
+        within: how far apart in event time partners may be; needs `time`.
+        time: the event time of both sides; rows later than `lateness` go to the channels `late_left` and `late_right`.
         output: "pairs" of rows; "factored", one row for each query that a new row affects (with a window, or several
             ranges on a side, one for each run of partners without a gap); or "counts" for each query.
         strategy: how queries are found; all give the same results. "dynamic" decides for every row.
         slots: how many kernels share the work; as many as shuffle partitions by default.
         split, reach: for band joins without a key: where each slot's range of left values ends, and what every band
-        lies in.
+            lies in.
 
     Example::
 
@@ -93,7 +92,7 @@ def StandingQueries(  # noqa: N802
         strategy=strategy,
         keep=keep,
         within=within,
-        event_time=event_time,
+        time=time,
         lateness=lateness,
         split=split,
         reach=reach,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import BadOption
 from penstock.kernels.subscriptions.intake import Columns
+from penstock.plan.given import Names, column_names, kind_of
 from penstock.plan.select_join_subscriptions import SelectJoinPlan
 from penstock.plan.subscriptions import SubscriptionsPlan
 from penstock.spark.runtime import run
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.spark.flow import Flow
-
-Names = str | list[str] | tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +89,8 @@ def Subscriptions(  # noqa: N802
         customers = ps.Joined(stream=people, x="age", key="id", order="at", on="id")
         ps.Subscriptions(orders, x="amount", key="order_id", order="at", join=customers, on="customer")
     """
-    parts = _names(partition_by)
+    parts = column_names(partition_by, option="partition_by")
+    keys, joined_on = column_names(key, option="key"), column_names(on)
     if slots is None:
         slots = usual_slots(stream.sparkSession) if parts else 1
     if join is not None:
@@ -100,27 +100,31 @@ def Subscriptions(  # noqa: N802
                 why="Its subscribers are told which pairs come and go.",
                 do="Leave y and agg out, or join out.",
             )
-        columns = Columns(_one(x), _names(key), order, deleted=deleted, partition_by=parts, on=_names(on))
+        if not isinstance(join, Joined):
+            raise BadOption(
+                f"join is {kind_of(join)}.", do="Give the other table as join=ps.Joined(stream=…, x=…, key=…, order=…)."
+            )
+        columns = Columns(_one(x), keys, order, deleted=deleted, partition_by=parts, on=joined_on)
         theirs = Columns(
             join.x,
-            _names(join.key),
+            column_names(join.key, option="key"),
             join.order,
             deleted=join.deleted,
             partition_by=parts,
-            on=_names(join.on) or _names(on),
+            on=column_names(join.on) or joined_on,
         )
         schemas = (arrow_schema(stream), arrow_schema(join.stream))
         return run(
             SelectJoinPlan.checked(schemas, (columns, theirs), memory=memory, slots=slots), [stream, join.stream]
         )
-    if _names(on):
+    if joined_on:
         raise BadOption("on= is for a join.", do="Give the other table as join=ps.Joined(…), or leave on out.")
     first, *second = _places(x)
     columns = Columns(
         x=first,
         x2=second[0] if second else None,
         y=y,
-        key=_names(key),
+        key=keys,
         order=order,
         deleted=deleted,
         partition_by=parts,
@@ -130,7 +134,7 @@ def Subscriptions(  # noqa: N802
 
 
 def _places(x: Names) -> tuple[str, ...]:
-    names = _names(x)
+    names = column_names(x, option="x")
     if not 1 <= len(set(names)) == len(names) <= 2:
         raise BadOption(
             f"x={x!r} does not name one column or two.",
@@ -141,14 +145,10 @@ def _places(x: Names) -> tuple[str, ...]:
 
 
 def _one(x: Names) -> str:
-    names = _names(x)
+    names = column_names(x, option="x")
     if len(names) != 1:
         raise BadOption(
             f"x={x!r} does not name one column.",
             do="Give one column of this table as x, and one of the other in Joined.",
         )
     return names[0]
-
-
-def _names(given: Names) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadOption
+from penstock.plan.given import check_table, column_names
 from penstock.plan.join_table import JoinTablePlan
 from penstock.plan.surrogate import SurrogateKeysPlan
 from penstock.spark.runtime import run
@@ -49,14 +49,11 @@ def surrogate_keys(
         flow = ps.surrogate_keys(orders, products, on="code", surrogate="product_key", memory="64MB")
         flow.start(results="orders-with-keys/", assigned="new-products/", checkpoint="ck/")
     """
-    if not isinstance(table, Table):
-        raise BadOption(
-            f"{type(table).__name__} is not a table.", do='Open it first: penstock.table("products/", key="code").'
-        )
+    check_table(table, 'penstock.table("products/", key="code")')
     plan = JoinTablePlan.checked(
         arrow_schema(stream),
         table,
-        on=(on,) if isinstance(on, str) else tuple(on),
+        on=column_names(on),
         how="left",
         memory=memory,
         slots=usual_slots(stream.sparkSession) if slots is None else slots,

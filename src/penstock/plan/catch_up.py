@@ -79,7 +79,7 @@ class CatchUpPlan:
 def check_how(how: str) -> None:
     """Refuse a join that there is not."""
     if how not in get_args(How):
-        raise BadOption(f"how={how!r} is no join.", do=f"Choose one of: {', '.join(get_args(How))}.")
+        raise BadOption(f"how={how!r} is not a join.", do=f"Choose one of: {', '.join(get_args(How))}.")
 
 
 def split_reason(schema: pa.Schema, where: str) -> pa.Schema:

@@ -12,6 +12,7 @@ from penstock.kernels.mesh.as_of import AsOf
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.ordered import MOST_CANDIDATES, Band, Distance, Range, Where
 from penstock.kernels.mesh.similar import Similar
+from penstock.plan.given import column_names
 
 
 def as_of(on: str | Sequence[str], *, time: str, since: str, until: str) -> AsOf:
@@ -23,7 +24,7 @@ def as_of(on: str | Sequence[str], *, time: str, since: str, until: str) -> AsOf
     >>> as_of("customer", time="ordered_at", since="valid_from", until="valid_to").describe(("customer",))
     'customer = customer and valid_from <= ordered_at < valid_to'
     """
-    return AsOf(Equal(_columns(on)), _column(time), _column(since), _column(until))
+    return AsOf(Equal(_some_columns(on)), _column(time), _column(since), _column(until))
 
 
 def band(column: str, *, below: Distance, above: Distance) -> Band:
@@ -75,17 +76,19 @@ def where(
     >>> where(lambda ours, theirs: ours["a"] == theirs["b"], on="a").on
     ('a',)
     """
-    return Where(predicate, _columns(on), candidates, on_error)
+    return Where(predicate, _some_columns(on), candidates, on_error)
 
 
 def _column(name: str) -> str:
     if not isinstance(name, str):
-        raise BadOption(f"{name!r} is no column.", do="Name one column by a text, as the stream or the table has it.")
+        raise BadOption(
+            f"{name!r} is not a column.", do="Name one column by a text, as the stream or the table has it."
+        )
     return name
 
 
-def _columns(on: str | Sequence[str]) -> tuple[str, ...]:
-    names = (on,) if isinstance(on, str) else tuple(on) if isinstance(on, list | tuple) else ()
-    if not names or not all(isinstance(name, str) for name in names):
-        raise BadOption(f"on={on!r} names no columns.", do="Name one column of the stream, or a list of them.")
+def _some_columns(on: str | Sequence[str]) -> tuple[str, ...]:
+    names = column_names(on)
+    if not names:
+        raise BadOption(f"on={on!r} does not name columns.", do="Name one column of the stream, or a list of them.")
     return names

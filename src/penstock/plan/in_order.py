@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.errors import BadOption, UnknownColumn
+from penstock.errors import BadOption, UnknownColumn, UnsupportedType
 from penstock.kernels.mesh.front import GAIN
 from penstock.kernels.mesh.in_order import SORT_SHARE, OrderedMeshJoin
+from penstock.kernels.mesh.runs import sortable
 from penstock.plan.join_table import JoinTablePlan
 from penstock.tables.keys import hash_range
 
@@ -21,9 +22,14 @@ class OrderedJoinPlan(JoinTablePlan):
     def of(cls, plan: JoinTablePlan, *, order_by: str) -> OrderedJoinPlan:
         """The same join in order, or why it cannot be."""
         if not isinstance(order_by, str):
-            raise BadOption(f"order_by={order_by!r} is no column.", do="Name one column of the stream.")
+            raise BadOption(f"order_by={order_by!r} is not a column.", do="Name one column of the stream.")
         if order_by not in plan.stream.names:
             raise UnknownColumn.among(order_by, plan.stream.names, "The stream")
+        kind = plan.stream.field(order_by).type
+        if not sortable(kind):
+            raise UnsupportedType(
+                f"{order_by!r} is a {kind}, which has no order.", do="Name a column of numbers, texts, dates or times."
+            )
         if plan.division == "pages" or plan.pages_per_step is not None:
             other = 'division="pages"' if plan.division == "pages" else "pages_per_step"
             raise BadOption(

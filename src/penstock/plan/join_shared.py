@@ -27,7 +27,8 @@ from penstock.kernels.window.side import ENTRY
 from penstock.kernels.window.windows import FAR, RowWindow, TimeWindow
 from penstock.plan.base import Plan, Side
 from penstock.plan.faults import Faults
-from penstock.plan.join_streams import (
+from penstock.plan.given import shown
+from penstock.plan.two_streams import (
     On,
     Within,
     check_columns,
@@ -39,14 +40,14 @@ from penstock.plan.join_streams import (
     read_window,
     width_of,
 )
-from penstock.plan.units import format_duration, format_size, parse_duration, parse_size
+from penstock.plan.units import exact_duration, format_duration, format_size, parse_count, parse_duration, parse_size
 from penstock.tables.keys import PARTITIONS
 
 SCHEDULERS: dict[str, Scheduler] = {one.name: one for one in (LWO(), SWF(), Greedy())}
 #: Units of work in a step: about a second of one core.
 SLICE = 1_000_000
 #: Names that a query cannot have: other channels, and what `flow.start` takes beside places.
-RESERVED = (RESULTS, ADDED, SET_ASIDE, *LATE, "checkpoint", "trigger", "name")
+RESERVED = (RESULTS, ADDED, SET_ASIDE, *LATE, "checkpoint", "trigger", "name", "self")
 Windows = Mapping[str, "Within | SharedQuery"] | Iterable[tuple[str, "Within | SharedQuery"]]
 
 
@@ -229,7 +230,10 @@ class JoinSharedPlan(Plan):
             "left columns": columns[0],
             "right columns": columns[1],
             "on": self._keys(),
-            "windows": self._queries(),
+            "windows": ", ".join(
+                f"{name} {describe_window(window, True) if self.by_rows else exact_duration(window)}"
+                for name, window in self.windows
+            ),
             "time": ", ".join(self.times or ()),
             "lateness": str(self.lateness),
             "slots": str(self.slots),
@@ -306,7 +310,13 @@ def _read_join(left: pa.Schema, right: pa.Schema, on: On | None, where: Where | 
 
 
 def _read_queries(windows: Windows) -> dict[str, SharedQuery]:
-    pairs = list(windows.items() if isinstance(windows, Mapping) else windows)
+    given = list(windows.items()) if isinstance(windows, Mapping) else windows
+    if not isinstance(given, list | tuple) or not all(isinstance(one, list | tuple) and len(one) == 2 for one in given):
+        raise BadOption(
+            f"windows={shown(windows)} does not give each query a name and a window.",
+            do='Give names and windows: windows={"fast": "1 second", "slow": "10 minutes"}.',
+        )
+    pairs = [(name, window) for name, window in given]
     if not pairs:
         raise BadOption(
             "There are no windows, so no query.",
@@ -356,12 +366,11 @@ def _read_select(given: Select | Sequence[Condition], shape: Shape) -> Select:
 
 def _check_scheduler(scheduler: str) -> None:
     if scheduler not in SCHEDULERS:
-        raise BadOption(f"scheduler={scheduler!r} is none.", do=f"Choose one of: {', '.join(SCHEDULERS)}.")
+        raise BadOption(f"scheduler={scheduler!r} is not a scheduler.", do=f"Choose one of: {', '.join(SCHEDULERS)}.")
 
 
 def _check_slots(slots: int, single: bool, by_rows: bool) -> None:
-    if not 1 <= slots <= PARTITIONS:
-        raise BadOption(f"slots={slots} is not between 1 and {PARTITIONS}.")
+    parse_count(slots, option="slots", most=PARTITIONS)
     if single and slots > 1:
         raise BadOption(
             f"{'A window of rows' if by_rows else 'A join without key'} cannot be divided among {slots} slots.",
@@ -373,7 +382,7 @@ def _check_slots(slots: int, single: bool, by_rows: bool) -> None:
 def _check_slice(given: Any) -> None:
     if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
         raise BadOption(
-            f"slice={given!r} is no number of units of work.",
+            f"slice={given!r} is not a number of units of work.",
             why="A step that is run again must stop where it stopped before, so its work is counted, not timed.",
             do=f"Give a number, such as {SLICE:,} for about a second of one core, or None for no limit.",
         )

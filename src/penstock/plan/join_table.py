@@ -83,7 +83,7 @@ class JoinTablePlan(Plan):
         size = faults.tried(parse_size, memory)
         faults += condition.faults(stream, table)
         faults += _clashes(stream, table, condition) if how in ("inner", "left") else []
-        faults += _option_faults(table, by_key, slots, how, division, pages_per_step)
+        faults += _option_faults(table, condition, slots, how, division, pages_per_step)
         if not faults:
             shares_pages = how == "inner" and not condition.flags and not rows_decide
             usual: Division = "key" if by_key else "pages" if shares_pages else "rows"
@@ -251,12 +251,13 @@ def _width(kind: pa.DataType) -> int:
 
 
 def _option_faults(
-    table: Table, by_key: bool, slots: int, how: str, division: str | None, pages_per_step: int | None
+    table: Table, condition: Condition, slots: int, how: str, division: str | None, pages_per_step: int | None
 ) -> list[PenstockError]:
+    by_key = table.by_key(0, 1) is not None and condition.by_key
     faults = Faults()
     faults.tried(parse_count, slots, option="slots", most=PARTITIONS)
     if how not in ("inner", "left", "semi", "anti"):
-        faults.append(BadOption(f"how={how!r} is no kind of join.", do='Give "inner", "left", "semi" or "anti".'))
+        faults.append(BadOption(f"how={how!r} is not a kind of join.", do='Give "inner", "left", "semi" or "anti".'))
     if division == "pages" and how != "inner":
         faults.append(
             BadOption(
@@ -265,10 +266,18 @@ def _option_faults(
                 do='Leave division out, or give "rows" or, with a prepared table, "key".',
             )
         )
+    elif division == "pages" and condition.flags:
+        faults.append(
+            BadOption(
+                f'A join on {condition.describe(table.key)} cannot be divided by "pages".',
+                why="Every slot has every row then, and each would set it aside or join it by its own pages alone.",
+                do='Leave division out, or give "rows".',
+            )
+        )
     if division not in (None, "key", "rows", "pages"):
         faults.append(
             BadOption(
-                f"division={division!r} is no way to divide the work.",
+                f"division={division!r} is not a way to divide the work.",
                 do='Give "key" (a prepared table), "rows" or "pages" (any table), or leave it out.',
             )
         )

@@ -51,7 +51,7 @@ class PassThroughPlan(Plan):
             column_kind(stream, column, "The stream")
         if keep < 0:
             raise BadOption(
-                f"keep={keep} is no number of rows.", do="Give keep=0 for no state, or how many rows to keep."
+                f"keep={keep} is not a number of rows.", do="Give keep=0 for no state, or how many rows to keep."
             )
         return cls(stream, key, slots, keep)
 

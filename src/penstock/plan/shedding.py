@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -114,7 +114,7 @@ class SheddingJoinPlan(JoinTablePlan):
         return {"estimated_recall": live / (live + shed) if live + shed else 1.0}
 
 
-def _inclusion_faults(plan: JoinTablePlan, policy: str, name: str | None) -> list[PenstockError]:
+def _inclusion_faults(plan: JoinTablePlan, policy: str, name: Any) -> list[PenstockError]:
     faults: list[PenstockError] = []
     if name is None:
         return faults
@@ -126,9 +126,9 @@ def _inclusion_faults(plan: JoinTablePlan, policy: str, name: str | None) -> lis
                 do='Give shed="samplew" or "cluster", or leave inclusion out.',
             )
         )
-    if not name:
-        faults.append(BadOption(f"inclusion={name!r} is no name of a column.", do='Give one: inclusion="chance".'))
-    if name.lower() in (each.lower() for each in plan.channels[RESULTS].names):
+    if not isinstance(name, str) or not name:
+        faults.append(BadOption(f"inclusion={name!r} is not a name of a column.", do='Give one: inclusion="chance".'))
+    elif name.lower() in (each.lower() for each in plan.channels[RESULTS].names):
         faults.append(BadOption(f"The results have a column {name!r} already.", do="Give inclusion another name."))
     return faults
 
@@ -137,7 +137,7 @@ def _faults(plan: JoinTablePlan, lag: float) -> list[PenstockError]:
     faults: list[PenstockError] = []
     if lag <= 0:
         faults.append(
-            BadOption("max_lag is no time at all.", do='Give a time as people write it: max_lag="10 seconds".')
+            BadOption("max_lag must be more than zero.", do='Give a time as people write it: max_lag="10 seconds".')
         )
     if not isinstance(plan.condition, Equal):
         faults.append(

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import types as pt
 
 from penstock.errors import BadOption, BadQuery, MemoryTooSmall, PenstockError, PlanError, UnknownColumn
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metric
@@ -24,14 +23,16 @@ from penstock.kernels.standing.search import RUN, Flags
 from penstock.kernels.standing.shape import LEFT, RIGHT, SIDES, BandJoin, SelectJoin, Shape
 from penstock.kernels.standing.standing_join import LATE, StandingJoin
 from penstock.kernels.standing.strategies import BAND_JOIN, BLOCK, SELECT_JOIN, Strategy
+from penstock.kernels.window.windows import TimeWindow
 from penstock.plan.base import Plan, Side
 from penstock.plan.faults import Faults
+from penstock.plan.given import Names, column_names
 from penstock.plan.query_source import QuerySource
 from penstock.plan.routing import RangeSide
-from penstock.plan.units import format_duration, format_size, parse_duration, parse_size
+from penstock.plan.two_streams import read_times
+from penstock.plan.units import format_duration, format_size, parse_count, parse_duration, parse_size
 from penstock.tables.keys import PARTITIONS, check_key_types
 
-Names = str | Sequence[str]
 #: What each slot has for rows at the least.
 _FOR_ROWS = 1 << 20
 
@@ -47,7 +48,8 @@ def select_join(on: Names | tuple[Names, Names], *, left: Names, right: Names) -
     'left.product = right.product, ranges on left.offered, right.wanted'
     """
     keys = (on[0], on[1]) if isinstance(on, tuple) and len(on) == 2 else (on, on)
-    return SelectJoin((_names(keys[0]), _names(keys[1])), (_names(left), _names(right)))
+    ranges = column_names(left, option="left"), column_names(right, option="right")
+    return SelectJoin((column_names(keys[0]), column_names(keys[1])), ranges)
 
 
 def band_join(*, left: str, right: str, on: Names | tuple[Names, Names] = ()) -> BandJoin:
@@ -57,11 +59,7 @@ def band_join(*, left: str, right: str, on: Names | tuple[Names, Names] = ()) ->
     'right.position - left.position in a range'
     """
     keys = (on[0], on[1]) if isinstance(on, tuple) and len(on) == 2 else (on, on)
-    return BandJoin(((left,), (right,)), (_names(keys[0]), _names(keys[1])))
-
-
-def _names(names: Names) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+    return BandJoin(((left,), (right,)), (column_names(keys[0]), column_names(keys[1])))
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class StandingQueriesPlan(Plan):
         strategy: Strategy | Dynamic = "dynamic",
         keep: int | None = None,
         within: str | timedelta | None = None,
-        event_time: tuple[str, str] | None = None,
+        time: str | tuple[str, str] | None = None,
         lateness: str | timedelta = "0 seconds",
         split: Sequence[float] = (),
         reach: tuple[float, float] | None = None,
@@ -121,7 +119,8 @@ class StandingQueriesPlan(Plan):
         late = faults.tried(parse_duration, lateness, option="lateness") or 0
         faults += _shape_faults(schemas, shape, output)
         faults += _option_faults(shape, slots, output, strategy, split)
-        faults += _extent_faults(schemas, keep, within, event_time)
+        faults += _extent_faults(keep, within)
+        times = None if window is None else faults.tried(read_times, left, right, time, TimeWindow(window, window))
         faults.complain("these standing queries")
         kinds = bound_kinds(shape, schemas)
         source = QuerySource.of(queries, kinds)
@@ -136,7 +135,6 @@ class StandingQueriesPlan(Plan):
         widest = reach
         if split:
             widest = _reach(reach, found.bounds, changes is not None)
-        timed = window is not None
         plan = cls(
             left,
             right,
@@ -149,7 +147,7 @@ class StandingQueriesPlan(Plan):
             strategy,
             keep,
             window,
-            event_time if timed else None,
+            times,
             late,
             tuple(float(end) for end in split),
             widest,
@@ -178,15 +176,18 @@ class StandingQueriesPlan(Plan):
 
     def _side(self, side: int) -> Side:
         schema = (self.left, self.right)[side]
-        timed = {"event_time": self.event_time[side], "lateness": self.lateness} if self.event_time else {}
+        # Every slot begins with the first rows there are, so that all of them have the same first queries.
+        timed: dict[str, Any] = {"calls_all": True}
+        if self.event_time:
+            timed |= {"event_time": self.event_time[side], "lateness": self.lateness}
         column = self.shape.ranges[side][0]
         if self.shape.on[side]:
-            return Side(schema, key=self.shape.on[side], **timed)  # type: ignore[arg-type]
+            return Side(schema, key=self.shape.on[side], **timed)
         if self.split and self.reach is not None:
             # A right row meets left ones from its value less the longest band up to its value less the shortest.
             ends = (0.0, 0.0) if side == LEFT else (-self.reach[1], -self.reach[0])
-            return RangeSide(schema, column=column, split=self.split, reach=ends, **timed)  # type: ignore[arg-type]
-        return Side(schema, key=(column,) if side == LEFT else (), **timed)  # type: ignore[arg-type]
+            return RangeSide(schema, column=column, split=self.split, reach=ends, **timed)
+        return Side(schema, key=(column,) if side == LEFT else (), **timed)
 
     @property
     def channels(self) -> Mapping[str, pa.Schema]:
@@ -274,7 +275,7 @@ def _shape_faults(schemas: tuple[pa.Schema, pa.Schema], shape: Any, output: str)
     if not isinstance(shape, SelectJoin | BandJoin):
         return [
             BadOption(
-                f"{type(shape).__name__} is no shape of queries.",
+                f"{type(shape).__name__} is not a shape of queries.",
                 do='Give ps.select_join("product", left="offered", right="wanted") or ps.band_join(left=…, right=…).',
             )
         ]
@@ -285,6 +286,8 @@ def _shape_faults(schemas: tuple[pa.Schema, pa.Schema], shape: Any, output: str)
                 faults.append(UnknownColumn.among(column, schema.names, f"The {SIDES[side]} stream"))
             else:
                 faults.tried(range_kind, schema.field(column).type)
+        if len({*shape.ranges[side]}) < len(shape.ranges[side]):
+            faults.append(BadOption(f"The {SIDES[side]} side has a column with two ranges.", do="Name each once."))
         if not shape.ranges[side]:
             faults.append(BadOption(f"The {SIDES[side]} side has no column with a range.", do="Name at least one."))
     if not shape.on[LEFT] and shape.own:
@@ -335,11 +338,12 @@ def _clashes(schemas: tuple[pa.Schema, pa.Schema], shape: Shape) -> list[Penstoc
 
 
 def _option_faults(shape: Shape, slots: int, output: str, strategy: str, split: Sequence[float]) -> list[PenstockError]:
-    faults: list[PenstockError] = []
-    if not 1 <= slots <= PARTITIONS:
-        faults.append(BadOption(f"slots={slots} is not between 1 and {PARTITIONS}."))
+    faults = Faults()
+    faults.tried(parse_count, slots, option="slots", most=PARTITIONS)
     if output not in OUTPUTS:
-        faults.append(BadOption(f"output={output!r} is no form of results.", do=f"Give one of: {', '.join(OUTPUTS)}."))
+        faults.append(
+            BadOption(f"output={output!r} is not a form of results.", do=f"Give one of: {', '.join(OUTPUTS)}.")
+        )
     known = (DYNAMIC, *(SELECT_JOIN if getattr(shape, "own", True) else BAND_JOIN))
     if strategy not in known:
         faults.append(
@@ -347,7 +351,17 @@ def _option_faults(shape: Shape, slots: int, output: str, strategy: str, split: 
         )
     if len(split) and (getattr(shape, "own", True) or shape.on[LEFT]):
         faults.append(BadOption("Only a band join without key is split by ranges.", do="Leave split out."))
-    if len(split) and (len(split) != slots - 1 or (np.diff(np.array(split, float)) <= 0).any()):
+    try:
+        ends = np.array(split, float)
+    except (TypeError, ValueError):
+        return [
+            *faults,
+            BadOption(
+                f"split={list(split)} has something that is not a number.",
+                do="Give numbers; of dates the days, of timestamps the microseconds since 1970.",
+            ),
+        ]
+    if len(split) and (len(split) != slots - 1 or not (np.diff(ends) > 0).all() or np.isnan(ends).any()):
         faults.append(
             BadOption(
                 f"split has {len(split)} ends for {slots} slots, or they do not ascend.",
@@ -357,39 +371,24 @@ def _option_faults(shape: Shape, slots: int, output: str, strategy: str, split: 
     return faults
 
 
-def _extent_faults(
-    schemas: tuple[pa.Schema, pa.Schema],
-    keep: int | None,
-    within: object,
-    event_time: tuple[str, str] | None,
-) -> list[PenstockError]:
+def _extent_faults(keep: int | None, within: object) -> list[PenstockError]:
     if (keep is None) == (within is None):
         return [
             BadOption(
                 "How long rows wait for partners is said " + ("twice." if keep is not None else "nowhere."),
                 why="Rows that are kept for ever outgrow any memory.",
-                do='Give keep=1_000_000 (rows of each side) or within="10 minutes" with event_time=("at", "at").',
+                do='Give keep=1_000_000 (rows of each side) or within="10 minutes" with time=("at", "at").',
             )
         ]
-    if keep is not None and keep < 1:
-        return [BadOption(f"keep={keep} is no number of rows.", do="Give at least 1.")]
-    if within is None:
-        return []
-    if event_time is None:
-        return [
-            BadOption("A window needs event times.", do='Name their columns: event_time=("ordered_at", "offered_at").')
-        ]
-    faults: list[PenstockError] = []
-    for side, name in enumerate(event_time):
-        if name not in schemas[side].names:
-            faults.append(UnknownColumn.among(name, schemas[side].names, f"The {SIDES[side]} stream"))
-        elif not pt.is_timestamp(schemas[side].field(name).type):
-            kind = schemas[side].field(name).type
-            faults.append(BadOption(f"{name!r} is {kind}, not a timestamp.", do="Cast it to timestamp first."))
+    faults = Faults()
+    if keep is not None:
+        faults.tried(parse_count, keep, option="keep")
     return faults
 
 
 def _reach(given: tuple[float, float] | None, bounds: np.ndarray, changing: bool) -> tuple[float, float]:
+    if given is not None and not given[0] <= given[1]:
+        raise BadOption(f"reach={given} does not ascend.", do="Give reach=(from, to) that every band lies in.")
     have = (float(bounds[:, 0].min()), float(bounds[:, 1].max())) if len(bounds) else (0.0, 0.0)
     if given is None:
         if changing or not np.isfinite(have).all():

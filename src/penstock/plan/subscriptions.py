@@ -54,7 +54,7 @@ class SubscriptionsPlan(Plan):
         """The plan, or an error that says what is wrong with it."""
         kind = next((known for known in AGGREGATES if known == agg), None)
         if kind is None:
-            raise BadOption(f"agg={agg!r} is no aggregate.", do=f"Give one of: {', '.join(AGGREGATES)}.")
+            raise BadOption(f"agg={agg!r} is not an aggregate.", do=f"Give one of: {', '.join(AGGREGATES)}.")
         _check_columns(stream, columns, kind)
         return cls(stream, columns, kind, *check_work(columns, memory, slots))
 
@@ -177,6 +177,11 @@ def _check_columns(stream: pa.Schema, columns: Columns, agg: Aggregate) -> None:
             do='Give agg="min" or agg="max", or one column as x.',
         )
     check_table(stream, columns)
+    if agg in ("sum", "avg") and pt.is_temporal(stream.field(columns.y).type):
+        raise UnsupportedType(
+            f"y={columns.y!r} is of type {stream.field(columns.y).type}, which has no {agg}.",
+            do="Cast it to a number first, or give another aggregate.",
+        )
     names = [*columns.partition_by, columns.order]
     whole = message_schema(stream, columns, agg).names
     check_names(names, whole[len(names) :])

@@ -8,6 +8,7 @@ from penstock.errors import BadOption
 from penstock.kernels.mesh.condition import Condition
 from penstock.kernels.mesh.results import How
 from penstock.plan.following import FollowingJoinPlan
+from penstock.plan.given import check_table, column_names
 from penstock.plan.in_order import OrderedJoinPlan
 from penstock.plan.join_table import Division, JoinTablePlan
 from penstock.plan.shedding import SheddingJoinPlan
@@ -33,14 +34,8 @@ def plan_join_table(
     order_by: str | None = None,
 ) -> JoinTablePlan:
     """The plan of the options of `join_table`, or why there is none."""
-    if not isinstance(table, Table):
-        raise BadOption(
-            f"{type(table).__name__} is not a table.",
-            do='Open it first: penstock.table("products/", key="product_id").',
-        )
-    names: object = (on,) if isinstance(on, str) else () if isinstance(on, Condition) else on
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise BadOption(f"on={on!r} names no columns.", do="Name the stream's columns that equal the table's key.")
+    check_table(table)
+    names = on if isinstance(on, Condition) else column_names(on)
     if shed is None and max_lag is not None:
         raise BadOption(
             f"max_lag={max_lag!r} without shed.",
@@ -70,7 +65,7 @@ def plan_join_table(
     plan = JoinTablePlan.checked(
         stream,
         table,
-        on=on if isinstance(on, Condition) else tuple(names),
+        on=names,
         how=how,
         memory=memory,
         slots=slots,

@@ -107,7 +107,7 @@ def parse_count(count: int, *, option: str, least: int = 1, most: int | None = N
     except TypeError:
         whole = None
     if whole is None:
-        raise BadOption(f"{option}={count!r} is no whole number.", do=f"Give an int: {option}={max(least, 1)}.")
+        raise BadOption(f"{option}={count!r} is not a whole number.", do=f"Give an int: {option}={max(least, 1)}.")
     if whole < least or (most is not None and whole > most):
         allowed = f"at least {least}" if most is None else f"between {least} and {most}"
         raise BadOption(f"{option}={whole} is not {allowed}.")
@@ -146,6 +146,16 @@ def format_duration(duration: int) -> str:
     count, rest = divmod((2 * duration + small) // (2 * small), large // small)
     names = {_S: "s", _MIN: "min", _H: "h", _D: "d"}
     return f"{count} {names[large]} {rest} {names[small]}" if rest else f"{count} {names[large]}"
+
+
+def exact_duration(duration: int) -> str:
+    """As `format_duration`, with all microseconds where that has been rounded: no two durations have the same text.
+
+    >>> exact_duration(5_400_000_000), exact_duration(5_410_000_000)
+    ('1 h 30 min', '1 h 30 min (5410000000 us)')
+    """
+    said = format_duration(duration)
+    return said if parse_duration(said) == duration else f"{said} ({duration} us)"
 
 
 def _decimal(value: Fraction) -> str:

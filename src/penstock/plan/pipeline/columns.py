@@ -52,7 +52,7 @@ def type_of(text: object, option: str) -> pa.DataType:
     found = TYPES.get(_ALIKE.get(name, name))
     if found is None:
         raise BadOption(
-            f"{option} = {text!r} is no type of a column.", do=f"Give one of: {', '.join(TYPES)}, decimal(10,2)."
+            f"{option} = {text!r} is not a type of a column.", do=f"Give one of: {', '.join(TYPES)}, decimal(10,2)."
         )
     return found
 
@@ -101,13 +101,31 @@ def found(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
         )
     try:
         schemas = [_schema(file, format_, options) for file in islice(files, _FILES)]
+        for schema, file in zip(schemas, files, strict=False):
+            _check_names(schema, file)
         return pa.unify_schemas(schemas, promote_options="permissive") if format_ != "parquet" else schemas[0]
     except (OSError, pa.ArrowException, UnicodeDecodeError) as fault:
         do = "Write them down: columns = { … }, and the options of the format: options = { … }."
+        if isinstance(fault, UnicodeDecodeError) or "UTF8" in str(fault):
+            do = "Files are read as UTF-8: convert them first, for example iconv -f latin1 -t utf-8 old.csv > new.csv."
+        elif re.search(r"Column\(.+\) changed from ", str(fault)):
+            do = "The values of one field are of different types. Write every one of them in the same."
+        elif format_ == "json":
+            do = _ONE_A_LINE
         raise UnreadableTable(
             f"{path}: its columns cannot be found: {str(fault).splitlines()[0]}",
-            do=_ONE_A_LINE if format_ == "json" else do,
+            do=do,
         ) from fault
+
+
+def _check_names(schema: pa.Schema, file: Path) -> None:
+    names = schema.names  # raises where they are not UTF-8
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UnreadableTable(
+            f"{file} has two columns {twice!r}.",
+            why="Nobody could say which of them is meant.",
+            do="Give every column a name of its own.",
+        )
 
 
 def as_spark_has_them(schema: pa.Schema, where: str) -> pa.Schema:

@@ -22,13 +22,14 @@ _PAGE_ROWS = 20_000
 def table_path(table: TableFile, folder: Path) -> Path:
     """Where the table can be read as pages: its own path, or what its CSV files were written to, below `folder`.
 
-    The name of that folder holds the files' names, sizes and times, so that files which changed are written anew, and a
-    folder that is there is whole.
+    The name of that folder holds the files' names, sizes and times, and how they are read, so that what changed is
+    written anew, and a folder that is there is whole.
     """
     if table.format != "csv":
         return table.path
     files = data_files(table.path, ".csv")
-    told = "\n".join(f"{f} {f.stat().st_size} {f.stat().st_mtime_ns}" for f in files) + str(table.columns)
+    told = "\n".join(f"{f} {f.stat().st_size} {f.stat().st_mtime_ns}" for f in files)
+    told += f"{table.columns} {sorted(table.options.items())}"
     whole = folder / "tables" / f"{table.name}-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
     if not whole.exists():
         scratch = whole.with_name(f".{whole.name}-{uuid.uuid4().hex[:8]}")

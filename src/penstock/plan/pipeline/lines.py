@@ -108,7 +108,7 @@ def parse(text: str, name: str) -> dict[str, Any]:
         told = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL)
         line = told[2] if told and told[2] else str(max(1, len(text.splitlines())))
         raise BadPipeline(
-            f"{name}:{line}: this is no TOML: {told[1] if told else error}.",
+            f"{name}:{line}: this is not TOML: {told[1] if told else error}.",
             do="Texts are written in quotes, paths too; a longer text in three of them.",
         ) from None
     inside: list[Any] = [said]

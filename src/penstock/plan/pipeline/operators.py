@@ -12,11 +12,12 @@ from penstock.kernels.subscriptions.range_kernel import Columns
 from penstock.plan.base import Plan
 from penstock.plan.conditions import as_of, band, similar
 from penstock.plan.conditions import range as in_range
-from penstock.plan.join_streams import JoinStreamsPlan, landmark, rows
+from penstock.plan.join_streams import JoinStreamsPlan
 from penstock.plan.pipeline.spec import Stream
 from penstock.plan.standing_queries import StandingQueriesPlan, band_join, select_join
 from penstock.plan.subscriptions import SubscriptionsPlan
 from penstock.plan.table_joins import plan_join_table
+from penstock.plan.two_streams import landmark, rows
 from penstock.plan.units import parse_duration
 from penstock.tables.base import Table
 
@@ -68,7 +69,7 @@ def _condition(on: Any) -> Any:
         return on
     made: dict[str, Callable[..., Any]] = {"band": band, "range": in_range, "as_of": as_of, "similar": similar}
     if len(on) != 1 or next(iter(on)) not in made:
-        raise BadOption(f"on = {on!r} is no condition.", do=f"Name columns, or give one of: {', '.join(made)}.")
+        raise BadOption(f"on = {on!r} is not a condition.", do=f"Name columns, or give one of: {', '.join(made)}.")
     [(name, options)] = on.items()
     first = {"band": "column", "range": "column", "similar": "column", "as_of": "on"}[name]
     try:
@@ -105,7 +106,7 @@ def _window(within: Any) -> Any:
     if isinstance(within, str):
         return within
     raise BadOption(
-        f"within = {within!r} is no window.",
+        f"within = {within!r} is not a window.",
         do='Give "10 minutes", a pair of those, { rows = 1000 } or { landmark = "1 day" }.',
     )
 
@@ -119,9 +120,9 @@ def _standing(said: Said, known: Known) -> Planned:
     try:
         shape = select_join(**said["select"]) if "select" in said else band_join(**said["band"])
     except TypeError as fault:
-        raise BadOption(f"This is no shape of queries: {fault}.", do="It has on, left and right.") from None
+        raise BadOption(f"This is not a shape of queries: {fault}.", do="It has on, left and right.") from None
     if "within" in options:
-        options["event_time"] = _times(left, right, said.get("time"))
+        options["time"] = _times(left, right, said.get("time"))
         options["lateness"] = said.get("lateness", _latest(left, right))
     if not all(isinstance(end, int | float) for end in said.get("split", ())):
         raise BadOption(f"split = {said['split']!r} has ends that are no numbers.", do="Write split = [10.0, 20.0].")

@@ -60,7 +60,7 @@ def read_pipeline(path: str | os.PathLike[str]) -> tuple[Pipeline, Faults]:
     try:
         text = where.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise BadPipeline(f"{where} is no text.", do="Give a pipeline's file: TOML, in UTF-8.") from None
+        raise BadPipeline(f"{where} is not a text.", do="Give a pipeline's file: TOML, in UTF-8.") from None
     return _Reader(where, text).pipeline(parse(text, where.name))
 
 
@@ -77,7 +77,7 @@ class _Reader:
         folder = self._path(("folder",), said.get("folder", f"{self.path.stem}-run")) or self.base
         cores = said.get("cores", os.cpu_count() or 1)
         if not isinstance(cores, int) or isinstance(cores, bool) or not 1 <= cores <= 1024:
-            self.faults.add(("cores",), BadOption(f"cores = {cores!r} is no number of cores.", do="Give 1 or more."))
+            self.faults.add(("cores",), BadOption(f"cores = {cores!r} is not a number of cores.", do="Give 1 or more."))
             cores = 1
         streams = self._each("streams", said, self._stream)
         tables = self._each("tables", said, self._table)
@@ -119,7 +119,7 @@ class _Reader:
         here = path.resolve()
         if path.exists() and not path.is_dir():
             self.faults.add(
-                place, BadOption(f"{path} is no folder.", do="Give a folder; it is made if it is not there.")
+                place, BadOption(f"{path} is not a folder.", do="Give a folder; it is made if it is not there.")
             )
         for other, what in taken.items():
             there = other.resolve()
@@ -140,17 +140,19 @@ class _Reader:
     def _tables_of(self, section: str, said: dict[str, Any]) -> dict[str, dict[str, Any]]:
         given = said.get(section, {})
         if not isinstance(given, dict):
-            self.faults.add((section,), BadOption(f"{section} is no table.", do=f"Write [{section}.some_name]."))
+            self.faults.add((section,), BadOption(f"{section} is not a table.", do=f"Write [{section}.some_name]."))
             return {}
         good = {}
         for name, spec in given.items():
             if not isinstance(spec, dict):
-                self.faults.add((section, name), BadOption(f"{name} is no table.", do=f"Write [{section}.some_name]."))
+                self.faults.add(
+                    (section, name), BadOption(f"{name} is not a table.", do=f"Write [{section}.some_name].")
+                )
             elif not _NAME.fullmatch(name):
                 self.faults.add(
                     (section, name),
                     BadOption(
-                        f"{name!r} is no name.", do="Letters, digits and underscores, a letter first; 63 at most."
+                        f"{name!r} is not a name.", do="Letters, digits and underscores, a letter first; 63 at most."
                     ),
                 )
             else:
@@ -211,7 +213,7 @@ class _Reader:
         format_ = said.get("format") or _guess(said.get("path"), self.base) or "parquet"
         if format_ not in ("parquet", "csv", "delta", "iceberg"):
             do = "Give parquet, csv, delta or iceberg, or leave it out."
-            self.faults.add((*place, "format"), BadOption(f"{format_!r} is no format of a table.", do=do))
+            self.faults.add((*place, "format"), BadOption(f"{format_!r} is not a format of a table.", do=do))
             return None
         path = self._existing(place, said)
         key = _names(said.get("key", ()))
@@ -226,7 +228,7 @@ class _Reader:
         for column in key if columns is not None else ():
             self._is_column((*place, "key"), column, columns, name)
         if not isinstance(said.get("order", ""), str):  # of the changes, which may have columns of their own
-            self.faults.add((*place, "order"), BadOption("order is no name of a column.", do='Write order = "at".'))
+            self.faults.add((*place, "order"), BadOption("order is not a name of a column.", do='Write order = "at".'))
         changes = self._path((*place, "changes"), said["changes"]) if "changes" in said else None
         if columns is None or path is None or len(self.faults.found) > before:
             return None
@@ -285,7 +287,7 @@ class _Reader:
             return str(format_)
         if not format_ and "path" in said and self._existing(place, said) is None:
             return None  # a path that is not there says nothing of a format
-        what = f"{format_!r} is no format of a stream." if format_ else "The format of the stream is not said."
+        what = f"{format_!r} is not a format of a stream." if format_ else "The format of the stream is not said."
         do = f"Give one of: {', '.join(FORMATS)}. {_near(format_ or '', FORMATS)}".rstrip()
         self.faults.add((*place, "format"), BadOption(what, do=do))
         return None
@@ -309,7 +311,7 @@ class _Reader:
     def _written(self, place: Place, given: Any) -> pa.Schema | None:
         if not isinstance(given, dict) or not given:
             do = 'Write columns = { order_id = "long" }.'
-            self.faults.add(place, BadOption("columns is no list of names and types.", do=do))
+            self.faults.add(place, BadOption("columns is not a list of names and types.", do=do))
             return None
         found = [self.faults.tried((*place, name), partial(written, {name: kind})) for name, kind in given.items()]
         good = [field for schema in found if schema is not None for field in schema]
@@ -323,14 +325,16 @@ class _Reader:
 
     def _options(self, place: Place, said: Any) -> dict[str, str]:
         if not isinstance(said, dict):
-            self.faults.add(place, BadOption("options is no table.", do="Write options = { maxFilesPerTrigger = 1 }."))
+            self.faults.add(
+                place, BadOption("options is not a table.", do="Write options = { maxFilesPerTrigger = 1 }.")
+            )
             return {}
         told: dict[str, str] = {}
         for name, value in _flat(said):
             if isinstance(value, bool | int | float | str):
                 told[name] = str(value).lower() if isinstance(value, bool) else str(value)
             else:
-                self.faults.add((*place, name), BadOption(f"{name} = {value!r} is no option of Spark's."))
+                self.faults.add((*place, name), BadOption(f"{name} = {value!r} is not a value for an option of Spark."))
             if name.lower() in _OURS:
                 why = "Records that do not fit are always set aside, whole, with their file."
                 self.faults.add((*place, name), BadOption(f"There is no option {name!r}.", why=why, do="Leave it out."))
@@ -345,7 +349,7 @@ class _Reader:
 
     def _path(self, place: Place, said: Any) -> Path | None:
         if not isinstance(said, str) or not said or "\0" in said:
-            self.faults.add(place, BadOption(f"{said!r} is no path.", do='Give one in quotes: "orders/".'))
+            self.faults.add(place, BadOption(f"{said!r} is not a path.", do='Give one in quotes: "orders/".'))
             return None
         if "://" in said:
             fault = UnreadableTable(f"{said} is not a local path.", do="Give a path on a local or mounted file system.")

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +16,9 @@ from penstock.errors import BadOption, UnknownColumn
 from penstock.plan.pipeline.columns import as_spark_has_them, data_files, ending, fits, found, name_of
 from penstock.plan.pipeline.spec import FILES
 from penstock.tables.find import local
+
+#: A number or a date.
+_VALUE = re.compile(r"-?[\d.,]+|\d{2,4}[-/.]\d{1,2}[-/.]\d{1,4}")
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,13 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
         raise BadOption("There is no stream.", do="Give at least one: penstock init --stream orders/")
     read = [_found(said, base) for said in streams]
     joined = [_found(said, base, keyed=True) for said in tables]
+    read = [_with_keys_of(one, joined) for one in read]
     names = [one.name.lower() for one in (*read, *joined)]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise BadOption(f"Two are called {twice!r}.", do=f"Give one another name: --stream other={twice}/")
     parts = [
-        "# What runs is below; `penstock check` says whether all of it is right, `penstock run` runs it.",
-        '# It ends when all input is read. For one that goes on: trigger = "1 second".',
+        "# Change this file as you like. `penstock check` finds mistakes in it, and `penstock run` runs it.",
+        '# The pipeline ends when all files are read. To wait for new ones: trigger = "1 second".',
         'trigger = "available_now"',
         "",
     ]
@@ -69,12 +73,26 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
             if one.left_out
             else []
         )
+        parts += (
+            ['# These names look like values. If the files have no line of names: options = { header = "false" }']
+            if one.format == "csv" and any(_VALUE.fullmatch(name) for name in one.columns.names)
+            else []
+        )
         parts += [f"time = {_text(one.time)}"] if one.time else []
         parts += [*one.options, ""]
     for one in joined:
         key = ", ".join(map(_text, one.key))
         parts += [f"[tables.{one.name}]", f"path = {_text(one.path)}", f"key = [{key}]", *one.options, ""]
     return "\n".join([*parts, *_query(read, joined)]) + "\n"
+
+
+def _with_keys_of(stream: _Found, tables: Sequence[_Found]) -> _Found:
+    """The stream with texts for keys that are texts in a table: what looks like numbers is read as either."""
+    if stream.format == "parquet":
+        return stream
+    texts = {name for table in tables for name in table.key if pa.types.is_string(table.columns.field(name).type)}
+    columns = [pa.field(field.name, pa.string()) if field.name in texts else field for field in stream.columns]
+    return replace(stream, columns=pa.schema(columns))
 
 
 def _query(streams: list[_Found], tables: list[_Found]) -> list[str]:
@@ -116,7 +134,7 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
     left_out = tuple(field.name for field in there if not fits(field))
     called = name if equals else re.sub(r"\W+", "_", where.stem).strip("_").lower()
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", called):
-        raise BadOption(f"{called!r} is no name.", do="Give one: --stream orders=2024-orders/")
+        raise BadOption(f"{called!r} is not a name.", do="Give one: --stream orders=2024-orders/")
     shown = os.path.relpath(where, base.absolute()).replace("\\", "/")
     return _Found(called, shown, format_, columns, key, separator, left_out)
 

@@ -1,0 +1,38 @@
+"""The plan of a shared join: what a checkpoint knows it by, and which names queries may have."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import BadOption
+from penstock.plan.join_shared import JoinSharedPlan, check_name
+from penstock.plan.join_streams import JoinStreamsPlan
+
+LEFT = pa.schema([("id", pa.int64()), ("lt", pa.timestamp("us"))])
+RIGHT = pa.schema([("id", pa.int64()), ("rt", pa.timestamp("us"))])
+USUAL = {"on": "id", "time": ("lt", "rt"), "memory": "64MB", "slots": 1}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("90 minutes", "5410 seconds"), ("1.234567 s", "1.234568 s"), ("30 days", "43201 minutes"), ("1 us", "2 us")],
+)
+def test_windows_that_differ_by_little_are_not_the_same_plan(one, other):
+    """A checkpoint would go on with the old one, and only where it has state."""
+    shared = [JoinSharedPlan.checked(LEFT, RIGHT, windows={"q": window}, **USUAL) for window in (one, other)]
+    alone = [JoinStreamsPlan.checked(LEFT, RIGHT, within=window, **USUAL) for window in (one, other)]
+    for plans in (shared, alone):
+        assert plans[0].identity() != plans[1].identity()
+
+
+def test_the_same_window_said_otherwise_is_the_same_plan():
+    said = [JoinSharedPlan.checked(LEFT, RIGHT, windows={"q": one}, **USUAL) for one in ("1 hour", "60 minutes")]
+    assert said[0].identity() == said[1].identity()
+    assert said[0].identity()["windows"] == "q 1 h"
+
+
+@pytest.mark.parametrize("name", ["self", "checkpoint", "late_left", "added", "two words", "", None])
+def test_a_name_that_cannot_be_given_a_place_is_refused(name):
+    with pytest.raises(BadOption, match="cannot be the name of a query"):
+        check_name(name)
