@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 
 import duckdb
 import pyarrow as pa
 import pytest
 
+from penstock.errors import BadQuery
 from penstock.kernels.contract import Portion
 from penstock.sql.answers import Answer, answer_of
 from penstock.sql.catalogue import Catalogue, Stream
@@ -146,6 +148,75 @@ def test_totals_are_exact_and_go_on_after_a_restart():
     both = messages((1, 1.0, None, *inside), (2, 4.0, None, *inside))
     assert counted(both)["total"].to_pylist() == [1, 2]
     assert mean(both)["total"].to_pylist() == [1.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "value", "third"),
+    [
+        ("SUM", pa.int8(), 100, 300),
+        ("SUM", pa.int32(), 2**31 - 1, 3 * (2**31 - 1)),
+        ("SUM", pa.int64(), 2**53 + 1, 3 * (2**53 + 1)),
+        ("SUM", pa.decimal128(10, 2), Decimal("-1.10"), Decimal("-3.30")),
+        ("SUM", pa.decimal128(18, 0), Decimal(10**18 - 1), Decimal(3 * 10**18 - 3)),
+        ("SUM", pa.float32(), 0.5, 1.5),
+        ("SUM", pa.float64(), 1.7e308, float("inf")),
+        ("AVG", pa.decimal128(10, 2), Decimal("1.10"), 1.1),
+        ("COUNT", pa.decimal128(10, 2), Decimal("1.10"), 3),
+        ("COUNT", pa.date32(), date(2026, 1, 1), 3),
+        ("COUNT", pa.timestamp("us", "UTC"), datetime(2026, 1, 1, tzinfo=UTC), 3),
+    ],
+)
+def test_totals_of_every_type_are_exact_before_and_after_a_restart(function, kind, value, third):
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("y", kind), ("at", pa.int64())])
+    catalogue = Catalogue.of({"t": Stream.of("t", schema, key="id", order="at")})
+    query = parse(f"SELECT {function}(y) AS total FROM t WHERE x < 9", catalogue)
+    channel = plan_of(Group({"query": query}), slots=1).channels["results"]
+    row = pa.RecordBatch.from_pylist([dict.fromkeys(channel.names) | {"at": 1, "added": value}], schema=channel)
+    answer = answer_of(query)
+    for _ in range(3):
+        again = answer_of(query)
+        again.restore(answer.state())
+        got, same = answer(row), again(row)
+        assert got == same
+        answer = again
+    assert got["total"].to_pylist() == [third]
+
+
+def test_a_sum_that_no_number_can_hold_is_told():
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("y", pa.int64()), ("at", pa.int64())])
+    catalogue = Catalogue.of({"t": Stream.of("t", schema, key="id", order="at")})
+    query = parse("SELECT SUM(y) AS total FROM t WHERE x < 9", catalogue)
+    channel = plan_of(Group({"query": query}), slots=1).channels["results"]
+    row = dict.fromkeys(channel.names) | {"at": 1, "added": 2**63 - 1}
+    with pytest.raises(BadQuery, match="beyond what int64 can hold"):
+        answer_of(query)(pa.RecordBatch.from_pylist([row, row], schema=channel))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "constant"),
+    [
+        (pa.int32(), [1, 2, None], "1.5"),
+        (pa.int8(), [44, 1], "300"),
+        (pa.int8(), [44, 1], "44.0"),
+        (pa.decimal128(10, 2), [Decimal("1.23"), Decimal("1.20")], "1.234"),
+        (pa.decimal128(10, 2), [Decimal("1.23"), Decimal("1.20")], "1.2"),
+        (pa.float32(), [0.1, 0.5], "0.1"),
+        (pa.float32(), [0.1, 0.5], "0.5"),
+        (pa.string(), ["x", None], "'x'"),
+        (pa.bool_(), [True, False], "TRUE"),
+    ],
+)
+def test_a_column_that_divides_an_aggregate_is_compared_as_in_any_condition(kind, values, constant):
+    """A constant is not made to fit: 1.5 stopped the query, and 1.234 was 1.23."""
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("at", pa.int64()), ("part", kind)])
+    catalogue = Catalogue.of({"t": Stream.of("t", schema, key="id", order="at")})
+    chosen = Answer(parse(f"SELECT at FROM t WHERE part = {constant}", catalogue))
+    counted = answer_of(parse(f"SELECT COUNT(*) FROM t WHERE x < 9 AND part = {constant}", catalogue))
+    rows = pa.array(values, kind)
+    at = pa.array(range(len(values)), pa.int64())
+    some = messages(*((n, 1.0, None, None, 3.0, None, None) for n in range(len(values)))).append_column("part", rows)
+    table = pa.RecordBatch.from_arrays([at, pa.nulls(len(values), pa.float64()), at, rows], schema=schema)
+    assert counted(some)["at"].to_pylist() == chosen(table)["at"].to_pylist()
 
 
 def _joined(how: str, condition: str) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:

@@ -108,6 +108,13 @@ def test_a_key_and_one_comparison_is_a_filter_and_a_key_and_a_band_are_both():
     assert (both.on, both.band) == ((("areaID", "areaID"),), (0, 2))
 
 
+def test_a_comparison_of_floating_numbers_is_no_band_without_its_other_end():
+    """NaN is above all numbers, and infinite values below and above them: an index of differences has none of them."""
+    text = "SELECT t.Value FROM Temperature t, Humidity h WHERE {} WINDOW 1 HOUR"
+    assert isinstance(read(text.format("t.Value <= h.Value")).shape, WindowJoin)
+    assert isinstance(read(text.format("ABS(t.Value - h.Value) <= 2")).shape, BandJoin)
+
+
 def test_a_range_on_each_side_makes_a_select_join_and_one_with_one_end_does_not():
     text = "SELECT a, c FROM S, R WHERE R.b = S.b AND R.a BETWEEN 1 AND 9 AND {} WINDOW 1 HOUR"
     shape = read(text.format("S.c >= 3 AND S.c < 7 AND S.c IN (3, 4)")).shape

@@ -7,16 +7,20 @@ costs no job of Spark.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types as pt
 
 from penstock.broker.answers import Total
 from penstock.errors import BadQuery
-from penstock.plan.views.expressions import Column
+from penstock.plan.views.expressions import Call, Column
+from penstock.sql.constants import constant
 from penstock.sql.parse import Query
 from penstock.sql.rows import evaluate, functions_of
 from penstock.sql.shapes import RangeAggregate
@@ -108,8 +112,10 @@ class RangeAnswer(Answer):
     def _concerned(self, rows: pa.RecordBatch, shape: RangeAggregate) -> pa.Array:
         found = pa.array([True]).take(pa.array([0] * rows.num_rows, pa.int64()))
         for column, value in shape.partition:
-            ours = rows.column(column)
-            found = pc.and_(found, pc.fill_null(pc.equal(ours, pa.scalar(value).cast(ours.type)), False))
+            # As any condition compares: a constant is not made to fit the column.
+            equal = Call("equal", (Column(0, column), constant(value)))
+            mine = evaluate(equal, lambda named: rows.column(named.name), rows.num_rows, {})
+            found = pc.and_(found, pc.fill_null(mine, False))
         for end, inner, outer, within, beyond in (
             (shape.x.low, "inner_left", "outer_left", pc.greater_equal, pc.less),
             (shape.x.high, "inner_right", "outer_right", pc.less_equal, pc.greater),
@@ -124,17 +130,40 @@ class RangeAnswer(Answer):
         return found
 
     def _totals(self, rows: pa.RecordBatch, function: str) -> list[Any]:
-        said = []
+        kind = self._schema.field(1).type
+        said: list[Any] = []
         for added, removed in zip(rows.column("added").to_pylist(), rows.column("removed").to_pylist(), strict=True):
-            if added is not None:
-                self._total.add(added, 1)
-            if removed is not None:
-                self._total.add(removed, -1)
-            answer = {"count": lambda: self._total.count, "sum": self._total.sum, "avg": self._total.average}[
-                function
-            ]()
-            said.append(float(answer) if isinstance(answer, Fraction | str) else answer)
+            for value, times in ((added, 1), (removed, -1)):
+                if value is not None:
+                    # Of a count no value matters, whatever it is.
+                    self._total.add(0 if function == "count" else _exact(value), times)
+            match function:
+                case "count":
+                    said.append(self._total.count)
+                case "sum":
+                    said.append(self._shown(self._total.sum(), kind))
+                case _:
+                    said.append(self._shown(self._total.average(), kind))
         return said
+
+    def _shown(self, total: Any, kind: pa.DataType) -> Any:
+        """A total, exact until now, as the column of answers has it."""
+        if total is None or isinstance(total, str | float):
+            return None if total is None else float(total)
+        if pt.is_floating(kind):
+            try:
+                return float(total)
+            except OverflowError:
+                return math.inf if total > 0 else -math.inf
+        scale = kind.scale if pt.is_decimal(kind) else 0
+        whole = int(total * 10**scale)
+        if abs(whole) >= (10**38 if pt.is_decimal(kind) else 1 << 63):
+            raise BadQuery(
+                f"A sum is beyond what {kind} can hold.",
+                why=f"It was for: {' '.join(self.query.text.split())[:200]}",
+                do="Ask for AVG and COUNT, which always fit.",
+            )
+        return Decimal((whole < 0, tuple(map(int, str(abs(whole)))), -scale)) if pt.is_decimal(kind) else whole
 
     def state(self) -> bytes:
         """The total."""
@@ -149,6 +178,11 @@ class RangeAnswer(Answer):
         count, top, bottom, beyond = json.loads(state)
         self._total = Total(count, Fraction(int(top), int(bottom)))
         self._total.infinite.update({float(value): times for value, times in beyond.items()})
+
+
+def _exact(value: Any) -> Any:
+    """A number that can be added to any other without a loss; a total knows what to do with floating ones."""
+    return Fraction(value) if isinstance(value, Decimal) else value
 
 
 def answer_of(query: Query, only: Any = None) -> Answer:

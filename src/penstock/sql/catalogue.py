@@ -90,7 +90,7 @@ class Relation:
             return self.table
         if self.path is None:
             raise BadOption(
-                f"{self.name!r} is no table in files.",
+                f"{self.name!r} is not a table in files.",
                 why="A join with a table reads its pages from Parquet, Delta, Iceberg or prepared files.",
                 do=f'Give its path, or ps.table("…", key={list(key)}).',
             )

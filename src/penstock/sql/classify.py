@@ -123,7 +123,7 @@ class _One:
                 self.statement,
                 f"{stream.name!r} does not say which rows replace which.",
                 why="An aggregate over a range is of a table; the stream brings its updates, each by key and in order.",
-                do=f"Give the stream's key, and an order or an event time: Stream({stream.name!r}, …, key=…, order=…).",
+                do=f"Give the stream's key, and an order or an event time: ps.stream({stream.name}, key=…, order=…).",
             )
         ranges: dict[str, list[tuple[Bound, Condition]]] = {}
         partition: list[tuple[str, Value]] = []
@@ -281,7 +281,8 @@ class _One:
                     "window",
                     f"{stream.name!r} has no event time.",
                     why="A window in time is about when things happened.",
-                    do=f"Say which column it is: Stream({stream.name!r}, …, event_time=…). Or write WINDOW 500 ROWS.",
+                    do=f'Say which column it is: ps.stream({stream.name}, time="…"), or time = "…" in a pipeline. '
+                    "Or write WINDOW 500 ROWS.",
                 )
         return TimeWindow(length, length)
 
@@ -350,7 +351,7 @@ class _One:
         try:
             return self.catalogue.archive(clause.value)
         except (PlanError, ValueError, OSError) as fault:
-            what = fault.what if isinstance(fault, PlanError) else f"{clause.value!r} is no path."
+            what = fault.what if isinstance(fault, PlanError) else f"{clause.value!r} is not a path."
             raise self.statement.at("archive", what, do=getattr(fault, "do", "")) from None
 
 

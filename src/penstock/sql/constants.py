@@ -46,7 +46,8 @@ def constant(value: Value) -> Literal:
                     raise BadOption(f"{value} is not between the years 1 and 9999 of UTC.") from None
             return Literal(float(value) if isinstance(value, Decimal) else value, kind)
     raise BadOption(
-        f"A {type(value).__name__} is no constant of a query.", do="Give a number, a text, a boolean, a date or a time."
+        f"A {type(value).__name__} is not a constant of a query.",
+        do="Give a number, a text, a boolean, a date or a time.",
     )
 
 

@@ -149,7 +149,7 @@ def _view(text: str, found: list[Token]) -> tuple[list[Token], str | None]:
         raise _at(
             text,
             found[2],
-            "This is no name of a view.",
+            "This is not a name of a view.",
             do="Letters, digits and underscores, a letter first; 63 at most.",
         )
     return found[4:], found[2].text
@@ -287,12 +287,12 @@ def _parse(text: str, found: list[Token]) -> Any:
     except ParseError as fault:
         said = fault.errors[0] if fault.errors else {}
         start, end = _reported(text, said, found)
-        raise BadSQL(f"This is no SQL: {_said(said)}.", text=text, start=start, end=end) from None
+        raise BadSQL(f"This is not SQL: {_said(said)}.", text=text, start=start, end=end) from None
     except RecursionError:
         raise BadSQL("The text is nested too deeply.", text=text) from None
     except (SqlglotError, ValueError, AttributeError, IndexError, KeyError, TypeError) as fault:
         # sqlglot stumbles over some texts that are no SQL; whatever it says, they are none.
-        raise BadSQL("This is no SQL.", why=(str(fault).splitlines() or [""])[0], text=text) from None
+        raise BadSQL("This is not SQL.", why=(str(fault).splitlines() or [""])[0], text=text) from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Select):
         kind = type(statements[0]).__name__.upper() if statements else "nothing"
         place = next((token for token in found if token.text.upper() == kind), found[0])

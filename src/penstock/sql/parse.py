@@ -45,11 +45,10 @@ class Query:
         if isinstance(self.shape, RangeAggregate):
             stream = self.catalogue.stream(self.shape.stream)
             order = stream.schema.field(stream.order or "")
-            kind = (
-                pa.int64() if self.shape.function == "count" else stream.schema.field(self.shape.y or order.name).type
+            kind = stream.schema.field(self.shape.y or order.name).type
+            return pa.schema(
+                [pa.field(order.name, order.type), pa.field(self.columns[0][0], _total_type(self.shape.function, kind))]
             )
-            value = pa.float64() if self.shape.function == "avg" else kind
-            return pa.schema([pa.field(order.name, order.type), pa.field(self.columns[0][0], value)])
         return pa.schema([pa.field(name, type_of(item, self.schemas, self.catalogue)) for name, item in self.columns])
 
 
@@ -84,6 +83,17 @@ def parse(text: str, catalogue: Catalogue, values: Mapping[str, Value] | None = 
     )
     _check_types(query, statement)
     return query
+
+
+def _total_type(function: str, kind: pa.DataType) -> pa.DataType:
+    """The type of an aggregate: a sum has more room than what is added."""
+    if function == "count":
+        return pa.int64()
+    if function == "avg" or (function == "sum" and pa.types.is_floating(kind)):
+        return pa.float64()
+    if function == "sum":
+        return pa.decimal128(38, kind.scale) if pa.types.is_decimal(kind) else pa.int64()
+    return kind
 
 
 def _is_view(statement: Statement, catalogue: Catalogue) -> bool:

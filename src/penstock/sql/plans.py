@@ -216,7 +216,7 @@ def _standing(group: Group, schemas: list[pa.Schema], slots: int) -> Plan:
         memory=group.memory,
         slots=slots,
         within=f"{shape.window.span(0)} us",
-        event_time=times["time"],
+        time=times["time"],
         lateness=times["lateness"],
     )
 

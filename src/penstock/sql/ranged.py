@@ -47,13 +47,14 @@ def band_join(
     types = [schema.field(column).type for schema, column in zip(schemas, columns, strict=True)]
     low, high = _ends([bound for bound, _ in limits])
     one_ended = math.isinf(low) or math.isinf(high)
-    if not all(map(_is_number, types)) or (base[2] and one_ended):
+    whole = all(pa.types.is_integer(kind) for kind in types)
+    # Where a band has no end, NaN and infinite values lie in it, which an index of differences does not have.
+    if not all(map(_is_number, types)) or (one_ended and (base[2] or not whole)):
         return None
     if low > high:
         raise never(f"No difference is at least {low} and at most {high}.")
     if any(math.isfinite(end) and abs(end) > _EXACT for end in (low, high)):
         return None
-    whole = all(pa.types.is_integer(kind) for kind in types)
     slack = [0.0 if whole or math.isinf(end) else _SLACK * max(1.0, abs(end)) for end in (low, high)]
     exact = {id(condition) for bound, condition in limits if whole and not bound.strict}
     shape = BandJoin(*base, columns=columns, band=(float(low) - slack[0], float(high) + slack[1]))

@@ -94,7 +94,7 @@ class _Evaluation:
                 return pa.array(function.apply(*given), function.returns)
             case Call(function, arguments, detail):
                 return _FUNCTIONS[function]([self.value(argument) for argument in arguments], detail)
-        raise AssertionError(f"{expression} is no part of a row")
+        raise AssertionError(f"{expression} is not a part of a row")
 
     def _in(self, subject: Datum, choices: list[Datum]) -> Datum:
         found = [_FUNCTIONS["equal"]([subject, choice], "") for choice in choices]

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.errors import BadOption
 from penstock.operators.view import View as OperatorView
+from penstock.plan.given import kind_of
 from penstock.plan.view import Changing
 from penstock.plan.views.expressions import Value
 from penstock.spark.queries import empty, inserts, watermark_of
@@ -36,7 +37,7 @@ class Described:
     """A streaming DataFrame, and what its columns mean; made by `ps.stream`."""
 
     frame: DataFrame
-    event_time: str | None = None
+    time: str | None = None
     lateness: str | timedelta = "0 seconds"
     key: str | Sequence[str] = ()
     order: str | None = None
@@ -44,14 +45,15 @@ class Described:
 
     def named(self, name: str) -> Stream:
         """As the catalogue has it. A watermark on the DataFrame says event time and lateness, if nothing else does."""
-        event_time, lateness = self.event_time, self.lateness
+        schema = arrow_schema(self.frame)
+        time, lateness = self.time, self.lateness
         mark = watermark_of(self.frame)
-        if event_time is None and mark is not None:
-            event_time, lateness = mark[0], timedelta(microseconds=mark[1])
+        if time is None and mark is not None:
+            time, lateness = mark[0], timedelta(microseconds=mark[1])
         return Stream.of(
             name,
-            arrow_schema(self.frame),
-            event_time=event_time,
+            schema,
+            event_time=time,
             lateness=lateness,
             key=self.key,
             order=self.order,
@@ -62,7 +64,7 @@ class Described:
 def stream(
     frame: DataFrame,
     *,
-    event_time: str | None = None,
+    time: str | None = None,
     lateness: str | timedelta = "0 seconds",
     key: str | Sequence[str] = (),
     order: str | None = None,
@@ -71,17 +73,17 @@ def stream(
     """A stream for `ps.sql`, with what its columns mean.
 
     Parameters
-        event_time: a timestamp column, for windows in time; `lateness` is how much later than the latest a row may
-            come. Without it, a watermark on the DataFrame says both.
+        time: the column of event times, a timestamp, for windows in time; `lateness` is how much later than the latest
+            a row may come. Without it, a watermark on the DataFrame says both.
         key, order, deleted: for aggregates over ranges, where the stream brings the updates of a table: what tells rows
             apart, what grows with every update of a row (the event time, if not given), and where a row goes.
 
     Example::
 
-        streams = {"quotes": ps.stream(quotes, event_time="at", lateness="1 minute", key="symbol")}
+        streams = {"quotes": ps.stream(quotes, time="at", lateness="1 minute", key="symbol")}
         ps.sql("SELECT MIN(price) FROM quotes WHERE size BETWEEN 3 AND 5", streams=streams)
     """
-    return Described(frame, event_time, lateness, key, order, deleted)
+    return Described(frame, time, lateness, key, order, deleted)
 
 
 def sql(
@@ -106,7 +108,7 @@ def sql(
 
     Parameters
         text: one query; or several, in a list or by name.
-        streams: streaming DataFrames by the names that texts know them by; `ps.stream(df, event_time="at", …)` says
+        streams: streaming DataFrames by the names that texts know them by; `ps.stream(df, time="at", …)` says
             what their columns mean.
         tables: `ps.table(…)` or a path of Parquet files; for views also `ps.Changing(…)`.
         values: constants that texts know by name.
@@ -121,12 +123,27 @@ def sql(
         flow = ps.sql(
             "SELECT t.place FROM temperature t, humidity h WHERE t.place = h.place AND t.value > 30 WINDOW 1 MINUTE",
             streams={
-                "temperature": ps.stream(temperature, event_time="at"),
-                "humidity": ps.stream(humidity, event_time="at"),
+                "temperature": ps.stream(temperature, time="at"),
+                "humidity": ps.stream(humidity, time="at"),
             },
         )
         flow.start(results="hot/", checkpoint="ck/")
     """
+    for option, of_names, example in (
+        ("streams", streams, '{"orders": orders}'),
+        ("tables", tables, '{"products": ps.table("products/", key="product_id")}'),
+        ("values", values, '{"threshold": 0.9}'),
+        ("functions", functions, '{"near": (function, pa.bool_())}'),
+    ):
+        if of_names is not None and not isinstance(of_names, Mapping):
+            raise BadOption(f"{option} is {kind_of(of_names)}.", do=f"Give them by name: {option}={example}.")
+    given: Mapping[str, Any] = functions or {}
+    for name, function in given.items():
+        if not isinstance(function, tuple) or len(function) != 2 or not callable(function[0]):
+            raise BadOption(
+                f"The function {name!r} comes without its type.",
+                do=f"Give what to call and the type that it returns: {{{name!r}: (function, pa.float64())}}.",
+            )
     described = {
         name: given if isinstance(given, Described) else Described(given) for name, given in (streams or {}).items()
     }
@@ -153,10 +170,19 @@ def sql(
 def _texts(text: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     if isinstance(text, str):
         return {"query": text}
+    if not isinstance(text, Mapping | list | tuple):
+        raise BadOption(
+            f"The query is {kind_of(text)}.",
+            do='Give a text, a list of texts, or texts by name: {"large": "SELECT …"}.',
+        )
     named_ = dict(text) if isinstance(text, Mapping) else {f"q{n}": one for n, one in enumerate(text, 1)}
     for name in named_:
         if not name.isidentifier():
-            raise BadOption(f"{name!r} is no name for a query.", do="Use letters, digits and _: it names a directory.")
+            raise BadOption(
+                f"{name!r} is not a name for a query.", do="Use letters, digits and _: it names a directory."
+            )
+        if not isinstance(named_[name], str):
+            raise BadOption(f"The query {name!r} is {kind_of(named_[name])}.", do="Give a text: SELECT … FROM ….")
     if not named_:
         raise BadOption("There is no query.", do='Give a text, a list of texts, or {"name": text}.')
     return named_

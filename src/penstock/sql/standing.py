@@ -24,6 +24,7 @@ from penstock.sql.groups import Group, explain
 from penstock.sql.parse import Query
 from penstock.sql.plans import inputs_of, plan_of
 from penstock.sql.shapes import BandJoin, RangeAggregate, Selection, SelectJoin, TableJoin, WindowJoin
+from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,10 +84,11 @@ class Standing:
         One query writes to `results` itself, several to a directory below it, by their names. What is late or cannot be
         used goes below `set_aside`, by group and channel.
         """
+        place, kept = place_of(results, "results"), place_of(checkpoint, "checkpoint")
         started: list[Running] = []
         try:
             for one in self.groups:
-                running = one.start(Path(results), Path(checkpoint), set_aside, trigger, only=len(self.queries) == 1)
+                running = one.start(place, kept, set_aside, trigger, only=len(self.queries) == 1)
                 started.append(running)
         except BaseException:
             for running in started:
