@@ -364,5 +364,5 @@ def test_a_server_answers_for_its_own_names_alone() -> None:
     assert "localhost:80" not in hosts("10.0.0.5", 80, [])
     assert {"streams.example", "streams.example:8642"} <= hosts("10.0.0.5", 8642, ["Streams.example"])
     assert address("localhost") == "127.0.0.1"
-    with pytest.raises(BadOption, match="no address"):
+    with pytest.raises(BadOption, match="not an address"):
         address("streams.example")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.cli.pipeline import run, tell_news
-from penstock.cli.say import console
+from penstock.cli.say import complaints, console
 from penstock.cli.serve import Asked, serve
 from penstock.errors import BadOption
 from penstock.plan.pipeline.spec import Sink
@@ -115,6 +115,41 @@ def test_a_group_in_trouble_does_not_keep_others_from_starting(tmp_path: Path, m
         engine.stop()
 
 
+def test_a_run_ends_although_a_group_can_no_longer_be(tmp_path: Path) -> None:
+    """What a group runs follows from the query that began it, and a column of that one may be gone by now."""
+    engine = dry_engine(tmp_path)
+    engine.register("first", "SELECT note FROM orders")
+    engine.register("second", "SELECT quantity FROM orders")
+    engine.remove("first")
+    engine.stop()
+    engine = dry_engine(tmp_path, text=PIPELINE.replace(', note = "string"', ""))
+    try:
+        eventually(engine.failures, 10)
+        assert "note" in engine.status("second")["error"]["what"]
+        assert engine.ended()
+    finally:
+        engine.stop()
+
+
+def test_what_somebody_else_saw_first_is_counted_and_told_all_the_same(tmp_path: Path) -> None:
+    """A sink and those who read look for new batches as well; the keeper then took them for old ones, so that nobody
+    who followed was told, nothing was counted, and nothing old deleted.
+    """
+    engine = dry_engine(tmp_path)
+    try:
+        engine.register("all", ALL)
+        eventually(lambda: engine.status("all")["state"] == "running", 10)
+        with engine._lock:
+            time.sleep(0.3)  # the keeper waits for the lock before it looks again
+            told = engine.generation
+            commit(engine, "all", orders(0, 7))
+            assert engine.results("all").rows.num_rows == 7
+        eventually(lambda: engine.status("all")["rows_since_start"] == 7, 10)
+        assert engine.generation > told
+    finally:
+        engine.stop()
+
+
 def test_an_idle_server_is_idle_when_one_follows_after_another(tmp_path: Path) -> None:
     asked: list[int] = []
     with served(tmp_path) as server:
@@ -167,6 +202,15 @@ def test_what_fails_while_others_run_is_told_at_once_and_once() -> None:
         known = tell_news(running, known)
     assert said.get().split() == ["one", "failed", "two", "failed"]
     assert known.keys() == {"one", "two"}
+
+
+def test_an_error_of_sparks_is_told_by_what_it_is_about() -> None:
+    fault = RuntimeError("[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback:\n  pages")
+    fault.add_note("In short: a.csv has other names.")
+    running: Any = SimpleNamespace(faults=lambda: {"one": fault})
+    with console.capture(), complaints.capture() as said:
+        tell_news(running, {})
+    assert said.get().startswith("PenstockError: In short: a.csv has other names.")
 
 
 def test_no_token_is_made_where_none_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

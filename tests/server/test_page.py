@@ -14,7 +14,7 @@ from penstock.server.auth import open_token
 from penstock.server.limits import Limits
 from penstock.server.serving import Serving
 from tests.server.conftest import Shop, eventually
-from tests.server.dry import PIPELINE, dry_engine
+from tests.server.dry import PIPELINE, commit, dry_engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -102,6 +102,10 @@ def test_a_query_from_its_first_letter_to_its_end(served, shop, browser):
     browser.type("priced" + Keys.TAB)
     browser.type("SELECT nothing FROM orders" + Keys.TAB + Keys.ENTER)
     browser.sees("#adding-fault", "nothing")
+    selected = (
+        "return (({value, selectionStart, selectionEnd}) => value.slice(selectionStart, selectionEnd))(arguments[0])"
+    )
+    assert browser.driver.execute_script(selected, browser.one("#text")) == "nothing"
     browser.complaints()  # of the answer 400
     browser.one("#text").clear()
     browser.one("#text").send_keys(QUERY)
@@ -174,12 +178,18 @@ def test_long_names_fit_a_phone_and_a_server_that_comes_back_is_found_again(tmp_
         browser.driver.get(f"http://127.0.0.1:{serving.port}/#token={secret}")
         browser.sees("#groups", stream)
         browser.sees("#catalogue", stream)
+        eventually(lambda: engine.status(name)["state"] == "running")
+        commit(engine, name, [{"order_id": 2**53 + 1, "quantity": 1, "c" * 200: "y"}])
+        browser.one(f'[aria-label="Results of {name}"]').click()
+        browser.sees("#reading-rows", str(2**53 + 1))
+        browser.sees("#reading-rows caption", "All that are kept")
+        browser.one("#reading-close").click()
         browser.one(f'[aria-label="Remove {name}"]').click()
         wide = "return [...document.querySelectorAll('html, dialog[open]')].map(one => one.scrollWidth)"
         assert max(browser.driver.execute_script(wide)) <= 380
         serving.stop()
         engine.stop()
-        browser.sees("#link", "no answer")
+        browser.sees("#link", "what is shown is from then")
         serving, (engine, _) = serve(serving.port)
         browser.sees("#link", "live")
     finally:

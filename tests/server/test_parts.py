@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,13 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadOption
+from penstock.server.books import Entry
 from penstock.server.changes import agree
 from penstock.server.committed import Committed, last_committed
-from penstock.server.reading import Everything, Offset, as_json, read_page
+from penstock.server.reading import Everything, Offset, RangeReader, as_json, read_page
 from penstock.server.sinks import ParquetTarget
 from penstock.server.texts import SharedMade
 from penstock.spark.query_changes import SharedChanges
 from penstock.spark.sink import Ledger, StagedFile
+from penstock.sql.catalogue import Catalogue, Stream
+from penstock.sql.groups import Group as QueryGroup
+from penstock.sql.parse import parse
+from penstock.sql.plans import plan_of
 from tests.server.conftest import eventually
 from tests.server.dry import dry_engine
 
@@ -66,11 +72,11 @@ def test_a_sink_that_was_never_written_goes_over_to_the_query_that_is_written_di
 
 
 def write(place: Path, batches: list[int]) -> None:
-    """Batches of so many rows, each in two files."""
+    """Further batches of so many rows, each in two files."""
     ledger = Ledger(place, "x")
     ledger.claim()
     n = 0
-    for batch, count in enumerate(batches):
+    for batch, count in enumerate(batches, last_committed(place) + 1):
         files = []
         for part in (count // 2, count - count // 2):
             if part:
@@ -118,9 +124,63 @@ def test_a_batch_is_there_when_all_of_its_files_are(tmp_path: Path) -> None:
     assert committed.look() == 1
 
 
+def test_a_group_that_was_not_looked_at_for_many_batches_is_seen_again(tmp_path: Path) -> None:
+    """The ledger keeps its last entries; who waits for one that is gone would wait for ever."""
+    place = tmp_path / "results"
+    committed, reader = Committed(place, SCHEMA), Everything(SCHEMA)
+    for more in ([0, 2] + [0] * 110, [1] + [0] * 105 + [2, 1]):
+        write(place, more)
+        assert committed.look() == last_committed(place)
+    rows = read_page(committed, reader, None, 1000, 0, None).rows
+    assert rows.num_rows == 6
+    assert rows == read_page(Committed(place, SCHEMA), reader, None, 1000, 0, None).rows
+
+
+AT = pa.timestamp("us", "UTC")
+QUOTES = Catalogue.of(
+    {"q": Stream.of("q", pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", AT)]), event_time="at", key="k")}
+)
+
+
+class Messages:
+    """Batches of messages of one table, each of which adds its number to every range; reading is counted."""
+
+    def __init__(self, schema: pa.Schema, count: int) -> None:
+        nothing = dict.fromkeys(schema.names)
+        self.tables = [
+            pa.Table.from_pylist([nothing | {"at": n, "added": n, "value": n}], schema=schema) for n in range(count)
+        ]
+        self.reads = 0
+
+    def following(self, batch: int) -> int | None:
+        return batch if batch < len(self.tables) else None
+
+    def read(self, batch: int) -> pa.Table:
+        self.reads += 1
+        return self.tables[batch]
+
+
+@pytest.mark.parametrize("function", ["SUM", "MIN"])
+@pytest.mark.parametrize("since", [0, 7])
+def test_readers_of_an_aggregate_go_on_where_they_were(function: str, since: int) -> None:
+    """One counts, one writes to a sink, one is far behind: nobody begins anew because of another."""
+    query = parse(f"SELECT {function}(n) AS said FROM q WHERE n BETWEEN 0 AND 9", QUOTES)
+    plan = plan_of(QueryGroup({"query": query}), slots=1)
+    messages = Messages(plan.channels["results"], 40)
+    entry = Entry(1, "query", "g1", since, "", begins_with_answer=since > 0)
+    reader = RangeReader(query, entry, messages)  # type: ignore[arg-type]
+    said: dict[int, list[Any]] = {}
+    for batch in range(since, 40):
+        for place in (batch, batch, max(since, batch - 20)):
+            found = reader.rows(place, messages.tables[place])["said"].to_pylist()
+            assert said.setdefault(place, found) == found
+    assert said == {n: [n if function == "MIN" else n * (n + 1) // 2] for n in range(since, 40)}
+    assert messages.reads <= since
+
+
 @pytest.mark.parametrize("text", ["", "1", "1-", "-1-2", "1-2-3", "a-b", "9" * 20 + "-1", "1-2\n"])
 def test_what_is_no_offset_is_refused(text: str) -> None:
-    with pytest.raises(BadOption, match="no offset"):
+    with pytest.raises(BadOption, match="not an offset"):
         Offset.of(text)
 
 

@@ -6,6 +6,7 @@ import resource
 import socket
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -106,6 +107,25 @@ def follow(tmp_path: Path, clients: int, stalled: int, batches: int) -> None:
 
 def test_a_few_stalled_clients_are_cut_off_and_resume(tmp_path: Path) -> None:
     follow(tmp_path, clients=24, stalled=4, batches=8)
+
+
+def test_those_who_hang_up_in_the_middle_leave_nothing_behind(tmp_path: Path) -> None:
+    """Their streams went on for nobody, and when there were as many as connections may be, every call was refused."""
+    most = 60
+    with served(tmp_path, replace(LIMITS, connections=most)) as server:
+        server.engine.register("everything", "SELECT * FROM orders")
+        eventually(lambda: server.engine.status("everything")["state"] == "running", 20)
+        for n in range(10):
+            commit(server.engine, "everything", orders(1000 * n, 1000, "x" * 100))
+        for _ in range(most + 20):
+            client = Client(server)
+            client.connect()
+            client.read()
+            assert client._socket is not None
+            client._socket.close()
+        with server.client() as calls:
+            eventually(lambda: calls.get("/progress").status_code == 200, 20)
+            eventually(lambda: server.hub.following == 0, 20)
 
 
 def test_who_waits_for_a_rare_row_looks_through_every_batch_once(

@@ -37,7 +37,7 @@ def open_token(folder: Path, *, anew: bool = False) -> tuple[Token, str | None]:
         except (ValueError, KeyError, TypeError, OSError) as fault:
             why = f"{fault.strerror}." if isinstance(fault, OSError) else "It is cut or changed."
             raise ServerDamaged(
-                f"{path} is no token of this user's.", why=why, do="Make a new one: penstock serve … --new-token."
+                f"{path} is not a token of this user.", why=why, do="Make a new one: penstock serve … --new-token."
             ) from None
         return Token(digest), None
     text = secrets.token_urlsafe(32)

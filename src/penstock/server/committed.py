@@ -6,6 +6,7 @@ whatever is read of a batch is the same at every reading, also after a crash.
 
 from __future__ import annotations
 
+import bisect
 import threading
 from pathlib import Path
 
@@ -30,6 +31,8 @@ class Committed:
         self._ledger = Ledger(place, "")
         self._files: dict[int, list[str]] = {}
         self._sizes: dict[int, int] = {}
+        #: Batches with rows, in order.
+        self._numbers: list[int] = []
         self._lock = threading.Lock()
         #: The first batch that is kept.
         self.first = 0
@@ -38,27 +41,38 @@ class Committed:
 
     def _open(self) -> None:
         """What is there when a server starts."""
-        for path in self.place.glob("part-*.parquet"):
-            number = batch_of(path.name)
-            if number is not None:
-                self._files.setdefault(number, []).append(path.name)
-        for number, names in self._files.items():
-            names.sort()
-            self._sizes[number] = sum((self.place / name).stat().st_size for name in names)
-        entries = self._ledger.batches()
-        # All but the newest are whole; that one may have files that wait to be moved.
-        self.last = entries[-1] - 1 if entries else -1
+        self._scan()
         said = read_whole(self._trimmed) if self._trimmed.exists() else None
         self.first = int(said["first"]) if said else 0
-        for number in [n for n in self._files if n < self.first]:
+        for number in [n for n in self._numbers if n < self.first]:
             self._delete(number)  # a crash came between
         self.look()
+
+    def _scan(self) -> None:
+        """Take up what was committed after `last`, by the files alone: old entries of the ledger are not kept."""
+        entries = self._ledger.batches()  # before the files: what is committed meanwhile comes with the next look
+        found: dict[int, list[str]] = {}
+        for path in self.place.glob("part-*.parquet"):
+            number = batch_of(path.name)
+            if number is not None and number > self.last:
+                found.setdefault(number, []).append(path.name)
+        for number in sorted(found):
+            self._add(number, sorted(found[number]), sum((self.place / name).stat().st_size for name in found[number]))
+        # All but the newest are whole; that one may have files that wait to be moved.
+        self.last = max(self.last, entries[-1] - 1 if entries else -1)
+
+    def _add(self, number: int, names: list[str], size: int) -> None:
+        if number not in self._files:
+            bisect.insort(self._numbers, number)
+        self._files[number] = names
+        self._sizes[number] = size
 
     @property
     def _trimmed(self) -> Path:
         return self.place / "_penstock" / "first.json"
 
     def _delete(self, number: int) -> None:
+        self._numbers.remove(number)
         for name in self._files.pop(number):
             (self.place / name).unlink(missing_ok=True)
         self._sizes.pop(number, None)
@@ -70,26 +84,35 @@ class Committed:
                 try:
                     entry = self._ledger.entry(self.last + 1)
                 except FileNotFoundError:
-                    return self.last
+                    if not self._left_behind():
+                        return self.last
+                    self._scan()
+                    continue
                 names = sorted(file["name"] for file in entry["files"] if file["rows"])
                 if not all((self.place / name).exists() for name in names):
                     return self.last
                 self.last += 1
                 if names:
-                    self._files[self.last] = names
-                    self._sizes[self.last] = sum(file["bytes"] for file in entry["files"])
+                    self._add(self.last, names, sum(file["bytes"] for file in entry["files"]))
+
+    def _left_behind(self) -> bool:
+        """Whether so many batches were committed since the last look that the next one's entry is gone already."""
+        if self.last >= 0 and self._ledger.has(self.last):
+            return False  # entries are kept without a gap, so there is none after it
+        return max(self._ledger.batches(), default=-1) > self.last
 
     def following(self, batch: int) -> int | None:
         """The first batch with rows from `batch` on, if there is one."""
         with self._lock:
-            if batch in self._files and batch <= self.last:
-                return batch
-            return min((n for n in self._files if batch <= n <= self.last), default=None)
+            place = bisect.bisect_left(self._numbers, batch)
+            found = self._numbers[place] if place < len(self._numbers) else None
+            return found if found is not None and found <= self.last else None
 
     def newest(self) -> int | None:
         """The last batch with rows."""
         with self._lock:
-            return max((n for n in self._files if n <= self.last), default=None)
+            place = bisect.bisect_right(self._numbers, self.last)
+            return self._numbers[place - 1] if place else None
 
     def read(self, batch: int) -> pa.Table:
         """All rows of a batch, in an order that does not change."""
@@ -102,7 +125,7 @@ class Committed:
         """Delete the oldest batches, none from `before` on, until `kept` bytes are left; how many went."""
         with self._lock:
             total, going = sum(self._sizes.values()), []
-            for number in sorted(self._sizes):
+            for number in self._numbers:
                 if total <= kept or number >= before:
                     break
                 total -= self._sizes[number]

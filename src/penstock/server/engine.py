@@ -143,7 +143,7 @@ class Engine:
     def _check_new(self, name: str, text: str) -> None:
         if not _NAME.fullmatch(name):
             raise BadOption(
-                f"{name[:80]!r} is no name of a query.",
+                f"{name[:80]!r} is not a name of a query.",
                 do="Letters, digits and underscores, a letter first; at most 63.",
             )
         if len(text) > self.limits.text:
@@ -307,7 +307,7 @@ class Engine:
         with self._lock:
             member = self._registry.member(name)
         if member.made is None or not member.made.is_view:
-            raise BadOption(f"{name!r} is no view.", do="Read its results: /queries/{name}/results.")
+            raise BadOption(f"{name!r} is not a view.", do="Read its results: /queries/{name}/results.")
         return self._views.read(name, max_staleness, self.limits.rows)
 
     def catalogue(self) -> dict[str, Any]:
@@ -345,7 +345,10 @@ class Engine:
         """Whether every group has come to its end: of runs that end by themselves."""
         with self._lock:
             wanted = {m.entry.group for m in self._members.values() if m.made is not None and not m.made.is_view}
-            return all(id_ in self._groups and self._groups[id_].state in ("ended", "failed") for id_ in wanted)
+            known = {id_: group.state for id_, group in self._groups.items()} | dict.fromkeys(
+                self._keeper.broken, "failed"
+            )
+            return all(known.get(id_) in ("ended", "failed") for id_ in wanted)
 
     def failures(self) -> dict[str, BaseException]:
         """Queries that cannot be answered now, with the reason."""

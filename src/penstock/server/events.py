@@ -24,6 +24,9 @@ from penstock.server.limits import Limits
 from penstock.server.reading import Offset, as_json
 from penstock.server.serving import ABORT
 
+# Time limits are `asyncio.timeout`: `wait_for` of Python 3.11 passes over a cancellation that comes together with what
+# it waits for, as it does when a client hangs up, and the stream would go on for nobody.
+
 #: Seconds between two signs of life on a stream without news.
 HEARTBEAT = 15.0
 _LOOK = 0.05
@@ -85,7 +88,8 @@ class Hub:
             self._news = asyncio.Event()  # the one before was set when nobody followed any more
             self._looking = asyncio.create_task(self._look(seen))
         try:
-            await asyncio.wait_for(self._news.wait(), HEARTBEAT)
+            async with asyncio.timeout(HEARTBEAT):
+                await self._news.wait()
         except TimeoutError:
             return b": still here\n\n"
         return b""
@@ -172,7 +176,8 @@ class EventStream(Response):
                 log.error("a stream of events ended in an error", exc_info=fault)
         if sending.cancelled() and self._hub.closing:
             with contextlib.suppress(TimeoutError):  # one who takes nothing is cut off by the server itself
-                await asyncio.wait_for(send({"type": "http.response.body", "body": b"", "more_body": False}), 1)
+                async with asyncio.timeout(1):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -180,7 +185,8 @@ class EventStream(Response):
             async for data in self._events():
                 if data:
                     body = {"type": "http.response.body", "body": data, "more_body": True}
-                    await asyncio.wait_for(send(body), self._stall)
+                    async with asyncio.timeout(self._stall):
+                        await send(body)
         except TimeoutError:
             # What was sent waits in the system's buffers, and closing would wait for it.
             self._hub.stalled += 1

@@ -163,7 +163,8 @@ class Guard:
         until = loop.time() + self._limits.body_seconds
         while True:
             try:
-                message = await asyncio.wait_for(receive(), until - loop.time())
+                async with asyncio.timeout_at(until):
+                    message = await receive()
             except TimeoutError:
                 raise Refused(408, "The body did not come in time.") from None
             body += message.get("body", b"")

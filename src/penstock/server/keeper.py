@@ -59,6 +59,7 @@ class Keeper:
         self._again: dict[str, float] = {}
         self._told: dict[str, set[int]] = {}
         self._counted: dict[str, int] = {}
+        self._seen: dict[str, tuple[str, int]] = {}
         self._readers: dict[int, Reader] = {}
         self._stopping = False
         self._thread = threading.Thread(target=self._keep, name="penstock-keeper", daemon=True)
@@ -154,14 +155,16 @@ class Keeper:
             made.tell(group, told)
             self._told[id_] = set(told)
             self._registry.generation += 1
-        before = group.state, group.committed.last
         active = any(not member.entry.paused for member in members)
         if active and group.wants_start and self._has_turn():
             group.start(self._trigger)
         elif not active and group.state == "running":
             group.stop()
         group.poll()
-        if (group.state, group.committed.last) != before:
+        now = group.state, group.committed.last
+        # Whoever reads looks for new batches, too: what is news is what was not seen here.
+        if now != self._seen.get(id_):
+            self._seen[id_] = now
             self._count(group, members)
             self._registry.generation += 1
             if made.kind != RangeAggregate.kind:  # whose answers follow from all messages
@@ -226,6 +229,7 @@ class Keeper:
                 self.troubled.pop(id_, None)
                 self._told.pop(id_, None)
                 self._counted.pop(id_, None)
+                self._seen.pop(id_, None)
             if group is not None:
                 group.stop()
             registry.books.delete_group(id_)

@@ -22,6 +22,10 @@ from penstock.server.books import Entry
 from penstock.server.committed import Committed
 from penstock.sql.answers import Answer, answer_of
 from penstock.sql.parse import Query
+from penstock.sql.shapes import RangeAggregate
+
+#: Places in the messages of an aggregate from which can be gone on.
+_KNOWN = 64
 
 
 class Offset(NamedTuple):
@@ -42,7 +46,7 @@ class Offset(NamedTuple):
         """
         found = re.fullmatch(r"(\d{1,15})-(\d{1,15})", text)
         if found is None:
-            raise BadOption(f"{text[:40]!r} is no offset.", do='Give one that the server gave: "12-5".')
+            raise BadOption(f"{text[:40]!r} is not an offset.", do='Give one that the server gave: "12-5".')
         return cls(int(found[1]), int(found[2]))
 
 
@@ -89,6 +93,10 @@ class RangeReader:
     """The answers of an aggregate over a range, which follow from all messages since the group began.
 
     A query that came later begins with the answer of that moment: one row, in the batch `since`.
+
+    State and cost
+        What was known before some batches, so that each of those who read, at places of their own, goes on from there;
+        who begins anew costs all messages once.
     """
 
     def __init__(self, query: Query, entry: Entry, committed: Committed) -> None:
@@ -96,33 +104,59 @@ class RangeReader:
         self._entry = entry
         self._committed = committed
         self.schema = query.schema
-        self._answer, self._done = answer_of(query), -1
+        self._answer = answer_of(query)
+        #: What was known after a batch; those last used are last.
+        self._known: dict[int, bytes] = {-1: self._answer.state()}
+        self._begin: pa.Table | None = None
+        assert isinstance(query.shape, RangeAggregate)
+        self._remembers = query.shape.function not in ("min", "max")
         self._lock = threading.Lock()
 
     def rows(self, batch: int, results: pa.Table) -> pa.Table:
         """The changes of a batch; of the first of a query that came later, the last of them."""
         with self._lock:
-            found = self._until(batch, results)
-        if batch == self._entry.since and self._entry.begins_with_answer:
-            return found.slice(found.num_rows - 1)
-        return found
+            if not (batch == self._entry.since and self._entry.begins_with_answer):
+                self._go_to(batch)
+                found = self._of(results)
+                self._note(batch)
+                return found
+            if self._begin is None:
+                self._begin = self._last_answer(batch, results)
+            return self._begin
 
-    def _until(self, batch: int, results: pa.Table) -> pa.Table:
-        if batch <= self._done:
-            self._answer, self._done = answer_of(self._query), -1
-        begins = batch == self._entry.since and self._entry.begins_with_answer
-        parts: list[pa.Table] = []
-        before = self._committed.following(self._done + 1)
+    def _go_to(self, batch: int) -> None:
+        """Know what is to be known before a batch; of MIN and MAX, messages say it all."""
+        if not self._remembers:
+            return
+        done = max(number for number in self._known if number < batch)
+        self._answer.restore(self._known[done])
+        while (before := self._committed.following(done + 1)) is not None and before < batch:
+            self._of(self._committed.read(before))
+            done = before
+        self._note(batch - 1)
+
+    def _last_answer(self, batch: int, results: pa.Table) -> pa.Table:
+        """The last change up to a batch, which may be in any before it."""
+        last = self.schema.empty_table()
+        self._answer.restore(self._known[-1])
+        before = self._committed.following(0)
         while before is not None and before < batch:
             made = self._of(self._committed.read(before))
-            # Only the last is wanted, and it may be in any batch before.
-            parts = [made] if begins and made.num_rows else parts
+            last = made if made.num_rows else last
             before = self._committed.following(before + 1)
-        self._done = batch
-        return pa.concat_tables([self.schema.empty_table(), *parts, self._of(results)])
+        made = self._of(results)
+        last = made if made.num_rows else last
+        self._note(batch)
+        return last.slice(max(0, last.num_rows - 1))
 
     def _of(self, messages: pa.Table) -> pa.Table:
         return pa.Table.from_batches([self._answer(part) for part in messages.to_batches()], schema=self.schema)
+
+    def _note(self, batch: int) -> None:
+        self._known.pop(batch, None)
+        self._known[batch] = self._answer.state()
+        while len(self._known) > _KNOWN:
+            self._known.pop(next(number for number in self._known if number >= 0))
 
 
 @dataclass(frozen=True)

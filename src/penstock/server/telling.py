@@ -33,7 +33,7 @@ def query_status(member: Member, group: Group | None, state: str, fault: BaseExc
         "from_file": entry.from_file,
         "since_batch": entry.since,
         "columns": columns_of(made.schema) if made is not None else [],
-        "rows_since_start": member.rows,
+        "rows_since_start": None if made is not None and made.is_view else member.rows,
         "response_seconds": group.response() if group is not None else None,
         "response": made.response(group) if made is not None and group is not None else None,
     }

@@ -10,6 +10,7 @@ const $ = (id) => document.getElementById(id);
 let timer = null;
 let asking = false;
 let latest = [];
+let answered = null;
 
 // ---------------------------------------------------------------- the token
 
@@ -62,13 +63,18 @@ async function look() {
     if (!server.token.get()) return; // forgotten meanwhile
     show(progress, Array.isArray(queries) ? queries : queries.queries);
     connected(`live, up ${seconds(progress.uptime_seconds)}`, "live");
+    $("board").classList.remove("old");
+    answered = new Date();
   } catch (fault) {
     if (fault.status === 401) {
       server.token.forget();
       leave("The server does not know this token.");
       return;
     }
-    connected(`no answer: ${fault.message}`, "lost");
+    // Of a server that is away the browser says no more than that; one that answers says why it cannot.
+    const since = answered ? ` since ${answered.toLocaleTimeString()}; what is shown is from then` : "";
+    connected(fault.status ? `no answer: ${fault.message}` : `no answer${since}`, "lost");
+    $("board").classList.add("old");
   } finally {
     asking = false;
   }
@@ -236,7 +242,7 @@ function showGroup(entry, group) {
   set(entry.members, `answers ${names.slice(0, 6).join(", ")}${names.length > 6 ? ` and ${count(names.length - 6)} more` : ""}`);
   set(entry.fault, faultText(group.error));
   // What has not changed is not drawn again, so that it can be read and selected.
-  const version = `${group.batches} ${group.state} ${group.rows_in} ${group.rows_out}`;
+  const version = JSON.stringify([group.batches, group.state, group.rows_in, group.rows_out, group.backlog, group.notes]);
   if (entry.version === version) return;
   entry.version = version;
   entry.flow.replaceChildren(flow(group));
@@ -259,7 +265,7 @@ function showGroup(entry, group) {
   draw(entry.rate, `${count(rates(group).at(-1))} now`, plot(rates(group), { unit: count, label: "Rows a second" }));
   const held = history.map((batch) => batch.memory);
   const budget = group.memory.budget_bytes;
-  entry.memory.element.hidden = !budget && held.every((one) => one === null || one === undefined);
+  entry.memory.element.hidden = held.every((one) => one === null || one === undefined);
   draw(entry.memory, `${bytes(group.memory.held_bytes)} of ${bytes(budget)}`, plot(held, { unit: bytes, limit: budget, label: "Memory" }));
   draw(entry.time, `${seconds(time?.last)} now`, plot(history.map((batch) => batch.seconds), { unit: seconds, label: "Seconds of a micro-batch" }));
   const predicted = group.predicted?.step_seconds;
@@ -357,7 +363,8 @@ function pointAt(said) {
   const lines = $("text").value.split("\n");
   const place = lines.slice(0, said.line - 1).reduce((all, line) => all + line.length + 1, 0) + said.column - 1;
   $("text").focus();
-  $("text").setSelectionRange(place, place + 1);
+  const word = /^[\w.]+/.exec($("text").value.slice(place));
+  $("text").setSelectionRange(place, place + (word?.[0].length ?? 1));
 }
 
 function askToRemove(name) {
@@ -386,18 +393,18 @@ async function read(name, kind) {
   if (!$("reading").open) $("reading").showModal();
   try {
     const said = await (kind === "view" ? server.view(name) : server.results(name));
-    $("reading-rows").replaceChildren(table(said.rows));
+    $("reading-rows").replaceChildren(table(said.rows, kind === "view" ? "What the view shows now" : said.more ? `The first ${count(said.rows.length)} that are kept; there are more` : "All that are kept"));
   } catch (fault) {
     $("reading-rows").replaceChildren(h("p", { class: "fault" }, fault.message));
   }
 }
 
-function table(rows) {
+function table(rows, what) {
   if (!rows.length) return h("p", { class: "dim" }, "No rows yet.");
   const names = Object.keys(rows[0]);
   return h(
     "table", {},
-    h("caption", { class: "quiet" }, "The first rows that are kept"),
+    h("caption", { class: "dim" }, what),
     h("thead", {}, h("tr", {}, ...names.map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, ...rows.map((row) => h("tr", {}, ...names.map((name) => h("td", {}, row[name] === null ? "NULL" : String(row[name])))))),
   );

@@ -15,6 +15,9 @@ export class Refused extends Error {
   }
 }
 
+// Whole numbers that JavaScript would round stay as they were written, where the browser tells that.
+const exact = (_, value, context) => (Number.isInteger(value) && !Number.isSafeInteger(value) ? (context?.source ?? value) : value);
+
 export async function call(method, path, body = undefined, patience = 30000) {
   const headers = { Authorization: `Bearer ${token.get() ?? ""}` };
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -25,7 +28,7 @@ export async function call(method, path, body = undefined, patience = 30000) {
     credentials: "omit",
     signal: AbortSignal.timeout(patience),
   });
-  const said = answer.status === 204 ? null : await answer.json().catch(() => null);
+  const said = answer.status === 204 ? null : await answer.text().then((text) => JSON.parse(text, exact)).catch(() => null);
   if (!answer.ok) throw new Refused(answer.status, said?.error ?? null);
   return said;
 }
