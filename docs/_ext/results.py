@@ -1,15 +1,16 @@
 """`./dev docs --results`: the pages of results, made from what `./dev reproduce` and `./dev bench` have left.
 
 A figure at full size is taken before one at the size of --quick, and of several measurements of a benchmark the last.
-Nothing else goes into these pages, and each number stands beside the command that made it.
+What was not run again stays as an earlier run left it; what is no figure or benchmark any more goes. Nothing
+else goes into these pages, and each number stands beside the command that made it and the day.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.__main__ import ALL  # noqa: E402
 from benchmarks.report import quantity, rows_per_second  # noqa: E402
-from papers.results import RESULTS, Family, Outcome, collect, in_short, tally  # noqa: E402
+from papers.results import RESULTS, Family, Outcome, Tally, collect, in_short  # noqa: E402
 
 CHECKED = """# The papers' claims, checked
 
@@ -44,30 +45,47 @@ MARKS = {True: "holds", False: "**does not hold**", None: ""}
 
 def main() -> None:
     """Write both pages anew."""
-    found = [family for family in best(collect(RESULTS), collect(RESULTS / "quick")) if family.outcomes]
     IMAGES.mkdir(parents=True, exist_ok=True)
-    for old in IMAGES.glob("*.png"):
-        old.unlink()
-    (PAGES / "reproduce.md").write_text("\n".join(reproduced(found)) + "\n")
+    checked, measured = PAGES / "reproduce.md", PAGES / "bench.md"
+    families = collect(RESULTS)
+    texts = {f"{family}/{name}": text for family, name, text in figures_on(read(checked))}
+    for one in best(families, collect(RESULTS / "quick")):
+        name = f"{one.family}/{one.name}"
+        if not one.quick or "--quick`" in texts.get(name, "--quick`"):
+            texts[name] = "\n".join(figure(one))
+    text = "\n".join(reproduced(families, texts))
+    checked.write_text(text + "\n")
     known = {benchmark.name for module in ALL for benchmark in module.benchmarks(quick=False)}
-    kept = [one for one in newest(ROOT / "benchmarks" / "results") if one[0]["name"] in known]
-    (PAGES / "bench.md").write_text("\n".join(measured(kept)) + "\n")
-    print(f"docs/results: {in_short(tally(found))}")  # noqa: T201
+    sections = dict(sections_of(read(measured), "##"))
+    sections |= {one[0]["name"]: "\n".join(measurement(*one)) for one in newest(ROOT / "benchmarks" / "results")}
+    measured.write_text("\n".join([MEASURED, *(sections[name] for name in sorted(sections) if name in known)]) + "\n")
+    shown = read(checked) + read(measured)
+    for picture in IMAGES.glob("*.png"):
+        if f"images/{picture.name})" not in shown:
+            picture.unlink()
+    print(f"docs/results: {in_short(counted(text))}")  # noqa: T201
+
+
+def read(page: Path) -> str:
+    """A page as it is, if it is there."""
+    return page.read_text() if page.exists() else ""
+
+
+def sections_of(page: str, mark: str) -> Iterator[tuple[str, str]]:
+    """The sections below headings of a level, by name (what stands before a colon), with their headings."""
+    heads = list(re.finditer(rf"^{mark} ([^:\n]+).*$", page, re.MULTILINE))
+    ends = [head.start() for head in heads[1:]] + [len(page)]
+    return ((head[1].strip(), "\n" + page[head.start() : end].rstrip()) for head, end in zip(heads, ends, strict=True))
 
 
 # ---------------------------------------------------------------- papers
 
 
-def best(full: Sequence[Family], quick: Sequence[Family]) -> list[Family]:
+def best(full: Sequence[Family], quick: Sequence[Family]) -> list[Outcome]:
     """Of two folders of results, figure by figure, the one at full size if there is one; figures that never ran go."""
     small = {(one.family, one.name): one for family in quick for one in family.outcomes}
-    return [
-        replace(
-            family,
-            outcomes=[best for one in family.outcomes for best in choose(one, small.get((one.family, one.name)))],
-        )
-        for family in full
-    ]
+    every = (choose(one, small.get((one.family, one.name))) for family in full for one in family.outcomes)
+    return [one for chosen in every for one in chosen]
 
 
 def choose(*both: Outcome | None) -> list[Outcome]:
@@ -76,24 +94,37 @@ def choose(*both: Outcome | None) -> list[Outcome]:
     return sorted(ran, key=lambda one: bool(one.quick))[:1]
 
 
-def reproduced(found: Sequence[Family]) -> Iterator[str]:
+def figures_on(page: str) -> Iterator[tuple[str, str, str]]:
+    """The figures on a page: (family, name, text)."""
+    for family, text in sections_of(page, "##"):
+        yield from ((family, name, figure) for name, figure in sections_of(text, "###"))
+
+
+def counted(text: str) -> Tally:
+    """The sums over the claims of a text."""
+    verdicts = re.findall(r"^\|.*\| (holds|\*\*does not hold\*\*|) ?\|$", text, re.MULTILINE)
+    headings = text.count("| claim | paper | here | |")
+    return Tally(verdicts.count("holds"), verdicts.count(MARKS[False]), verdicts.count("") - headings, 0, 0)
+
+
+def reproduced(families: Iterable[Family], texts: Mapping[str, str]) -> Iterator[str]:
     """The page of the papers' claims."""
+    shown = [
+        (family, "\n".join(texts[name] for one in family.outcomes if (name := f"{one.family}/{one.name}") in texts))
+        for family in families
+    ]
     yield CHECKED
-    yield f"**{in_short(tally(found))}** `./dev reproduce` writes the same as one page with all plots,"
+    sums = counted("\n".join(text for _, text in shown))
+    yield f"**{in_short(sums)}** `./dev reproduce` writes the same as one page with all plots,"
     yield "`papers/results/report.html`."
     yield ""
     yield "| family | hold | do not | for comparison |"
     yield "|---|---|---|---|"
-    for family in found:
-        sums = tally([family])
+    for family, text in shown:
+        sums = counted(text)
         yield f"| [{family.name}](#{family.name}) | {sums.holds} | {sums.fails} | {sums.compared} |"
-    for family in found:
-        yield ""
-        yield f"## {family.name}"
-        yield ""
-        yield family.about
-        for outcome in family.outcomes:
-            yield from figure(outcome)
+    for family, text in shown:
+        yield f"\n## {family.name}\n\n{family.about}\n{text}"
 
 
 def figure(outcome: Outcome) -> Iterator[str]:
@@ -106,7 +137,7 @@ def figure(outcome: Outcome) -> Iterator[str]:
         smaller(outcome.plot, IMAGES / name)
         yield f"![{outcome.about}](images/{name})"
         yield ""
-    yield f"`{outcome.command}`"
+    yield f"`{outcome.command}` · {outcome.day}"
     yield ""
     yield "| claim | paper | here | |"
     yield "|---|---|---|---|"
@@ -144,13 +175,6 @@ def newest(folder: Path) -> list[tuple[dict[str, Any], dict[str, Any], dict[str,
     return [found[name] for name in sorted(found)]
 
 
-def measured(found: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
-    """The page of measurements."""
-    yield MEASURED
-    for benchmark, settings, machine in found:
-        yield from measurement(benchmark, settings, machine)
-
-
 def measurement(benchmark: dict[str, Any], settings: dict[str, Any], machine: dict[str, Any]) -> Iterator[str]:
     """One benchmark: command, machine, plot, contestants, claims."""
     name = benchmark["name"]
@@ -164,7 +188,8 @@ def measurement(benchmark: dict[str, Any], settings: dict[str, Any], machine: di
         f"{one} {machine['packages'][one]}" for one in ("pyspark", "pyarrow", "numpy") if one in machine["packages"]
     )
     command = f"`./dev bench {name} --reps {settings['reps']}`"
-    yield f"{command} · {machine['cores']} cores, load {load:g} at the start, {packages}"
+    day = machine["time"][:10]
+    yield f"{command} · {day}, {machine['cores']} cores, load {load:g} at the start, {packages}"
     yield ""
     picture = f"bench-{name.replace('/', '-')}.png"
     draw(benchmark, IMAGES / picture)
