@@ -36,7 +36,10 @@ def main(folder: Path) -> dict[str, int]:
             changes=folder / "queries",
         )
         if number == 0:
-            print(flow.explain())
+            print(
+                flow.explain(),
+                "\n\nResults of each query, and how much work (rows looked at, pairs found) came before them:",
+            )
         else:
             # From the next micro-batch on.
             flow.add("half", "5 minutes")

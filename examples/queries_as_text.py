@@ -35,8 +35,8 @@ def main(folder: Path) -> dict[str, int]:
     queries = ps.sql(
         TEXTS,
         streams={
-            "temperature": ps.stream(degrees, event_time="at", key="place"),
-            "humidity": ps.stream(percent, event_time="at"),
+            "temperature": ps.stream(degrees, time="at", key="place"),
+            "humidity": ps.stream(percent, time="at"),
         },
     )
     print(queries.explain())

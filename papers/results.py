@@ -7,6 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from papers.claims import Claim, load_all
@@ -28,6 +29,8 @@ class Outcome:
     seconds: float | None = None
     failure: str = ""
     plot: Path | None = None
+    #: When it ran, as a date.
+    day: str = ""
 
     @property
     def command(self) -> str:
@@ -94,7 +97,8 @@ def read(folder: Path, family: str, figure: Figure) -> Outcome:
     claims, facts = load_all(path)
     failure = facts.get("failure", "")
     picture = plot if plot.exists() and not failure else None
-    return Outcome(family, figure.name, figure.about, claims, facts["quick"], facts["seconds"], failure, picture)
+    day = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
+    return Outcome(family, figure.name, figure.about, claims, facts["quick"], facts["seconds"], failure, picture, day)
 
 
 def tally(found: Sequence[Family]) -> Tally:

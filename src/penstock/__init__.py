@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from penstock.plan.conditions import where as where
     from penstock.plan.join_shared import query as query
     from penstock.plan.join_streams import heeb as heeb
-    from penstock.plan.join_streams import landmark as landmark
-    from penstock.plan.join_streams import rows as rows
     from penstock.plan.standing_queries import band_join as band_join
     from penstock.plan.standing_queries import select_join as select_join
+    from penstock.plan.two_streams import landmark as landmark
+    from penstock.plan.two_streams import rows as rows
     from penstock.plan.view import Changing as Changing
     from penstock.spark.flow import Flow as Flow
     from penstock.spark.publishing import publish as publish
@@ -103,14 +103,14 @@ _HOMES: dict[str, tuple[str, str | None]] = {
     "join_shared": ("penstock.operators.join_shared", "join_shared"),
     "join_streams": ("penstock.operators.join_streams", "join_streams"),
     "join_table": ("penstock.operators.join_table", "join_table"),
-    "landmark": ("penstock.plan.join_streams", "landmark"),
+    "landmark": ("penstock.plan.two_streams", "landmark"),
     "prepare": ("penstock.tables", "prepare"),
     "publish": ("penstock.spark.publishing", "publish"),
     "query": ("penstock.plan.join_shared", "query"),
     "range": ("penstock.plan.conditions", "range"),
     "read_json": ("penstock.spark.sources", "read_json"),
     "select_join": ("penstock.plan.standing_queries", "select_join"),
-    "rows": ("penstock.plan.join_streams", "rows"),
+    "rows": ("penstock.plan.two_streams", "rows"),
     "session": ("penstock.spark.session", "session"),
     "similar": ("penstock.plan.conditions", "similar"),
     "sql": ("penstock.sql", None),

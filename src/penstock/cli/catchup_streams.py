@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from penstock.cli.say import console
 from penstock.operators.catch_up_streams import catch_up_streams
-from penstock.plan.join_streams import read_window
+from penstock.plan.two_streams import read_window
 from penstock.plan.units import parse_duration
 from penstock.spark.catch_up_streams import open_archive
 from penstock.spark.session import session

@@ -117,9 +117,14 @@ def tell_news(running: Run, known: dict[str, str]) -> dict[str, str]:
 
 
 def _tell_fault(name: str, fault: BaseException) -> None:
-    said = str(fault).partition("\n")[0] or type(fault).__name__
     console.print(f"[red]{escape(name)} failed[/]", soft_wrap=True)
-    show_error(fault if isinstance(fault, PenstockError) else PenstockError(said))
+    if isinstance(fault, PenstockError):
+        show_error(fault)
+        return
+    # The first line of an error of Spark's says that it is one; the notes say what it is about.
+    notes: list[str] = getattr(fault, "__notes__", [])
+    said = [*notes, str(fault).partition("\n")[0] or type(fault).__name__]
+    show_error(PenstockError(said[0], why="\n  ".join(said[1:])))
 
 
 def show(name: str, batch: int, rows: pa.Table) -> None:
@@ -127,7 +132,13 @@ def show(name: str, batch: int, rows: pa.Table) -> None:
     console.print(f"[bold]{escape(name)}[/] [dim]batch {batch}: {rows.num_rows:,} rows[/]", soft_wrap=True)
     grid = Grid(*(escape(column) for column in rows.column_names), box=None, header_style="dim", padding=(0, 2, 0, 0))
     for row in rows.slice(0, SHOWN).to_pylist():
-        grid.add_row(*("" if value is None else escape(str(value)) for value in row.values()))
+        grid.add_row(*(escape(_shown(value)) for value in row.values()))
     console.print(grid)
     if rows.num_rows > SHOWN:
         console.print(f"… and {rows.num_rows - SHOWN:,} more", style="dim")
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.12g}" if isinstance(value, float) else str(value)

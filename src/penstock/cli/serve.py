@@ -86,7 +86,7 @@ def address(host: str) -> str:
         return str(ipaddress.ip_address(host))
     except ValueError:
         raise BadOption(
-            f"--host {host!r} is no address.",
+            f"--host {host!r} is not an address.",
             do="Give an address: 127.0.0.1, ::1, or 0.0.0.0 for all of this machine; names go to --allow-host.",
         ) from None
 

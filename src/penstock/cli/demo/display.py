@@ -55,10 +55,10 @@ class Display:
         self._said = len(batches)
 
     def _line(self, batch: MicroBatch) -> str:
-        checked = sum(b.rows_in for b in self.meter.batches()[: batch.number + 1]) - batch.waiting
+        done = sum(b.rows_in for b in self.meter.batches()[: batch.number + 1]) - batch.waiting
         return (
             f"  batch {batch.number:3d}  {batch.rows_in:9,} rows in {batch.seconds:5.2f} s  "
-            f"{batch.rate:9,.0f} rows/s  {checked:11,} of {self.arrivals.rows:,} checked  "
+            f"{batch.rate:9,.0f} rows/s  {done:11,} of {self.arrivals.rows:,} done  "
             f"{batch.waiting:7,} waiting  memory {format_size(batch.memory)} of {format_size(self.budget)}  "
             f"results {batch.rows_out:,}"
         )
@@ -76,7 +76,7 @@ class Display:
         grid.add_row(
             "orders",
             bar(taken - waiting, self.arrivals.rows, "green"),
-            f"[bold]{taken - waiting:,}[/] of {self.arrivals.rows:,} checked",
+            f"[bold]{taken - waiting:,}[/] of {self.arrivals.rows:,} done",
         )
         grid.add_row("", "", f"{waiting:,} wait for the scan, {self.arrivals.arrived - taken:,} not read yet")
         grid.add_row("results", "", f"[bold]{sum(batch.rows_out for batch in batches):,}[/] rows")
