@@ -127,6 +127,22 @@ def test_lfd_is_never_beaten_and_lfu_is_a0_when_stationary():
     assert abs(hits["lfu"] - hits["a0"]) < 0.03 * hits["a0"]
 
 
+def test_heeb_of_a_cache_is_the_exact_sum_over_the_chain():
+    # AR(1) on whole numbers as a chain: r^d P^d summed over d is one solution of linear equations.
+    model, alpha = AutoRegressive(55.9, 0.72, 42.2), 30.0
+    values = np.arange(-60.0, 461.0)
+    chain = np.stack([model.chances(values, Now(0, last), 1)[:, 0] for last in values])
+    ratio = np.exp(-1 / alpha)
+    every = np.linalg.solve(np.eye(len(values)) - ratio * chain, ratio * chain)
+    first = every / (1 + np.diag(every))
+
+    cached = [40, 120, 180, 200, 215, 260, 330]
+    for last in (90, 200, 350):
+        found = caching.heeb(model, alpha)(cached, 0, [last])
+        wanted = first[last + 60, np.array(cached) + 60]
+        assert found == pytest.approx(wanted, rel=0.01), f"after {last}"
+
+
 def test_caching_is_a_join_of_numbered_references():
     references = [1, 2, 1, 1, 3, 2]
     asked, supplied = caching.as_join(references)
