@@ -139,6 +139,9 @@ def test_queries_come_and_go_while_it_runs_and_when_it_starts_again(desk):
     put(desk, halves[0][1], halves[1][1])
     again = flow_of(desk, left, right, **options)
     assert list(again.queries) == ["middle", "slow", "wide", "even"]
+    assert again.channel("wide").columns == again.channel("middle").columns == RESULT.names
+    with pytest.raises(BadOption, match="There is no channel 'fest'"):
+        again.channel("fest")
     start(desk, again).wait()
     assert_same_rows(stream_of(desk, "fast").cast(RESULT), exact(halves[0][0], halves[1][0], 1))
     assert_same_rows(stream_of(desk, "middle").cast(RESULT), exact(left, right, 8))

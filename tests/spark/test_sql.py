@@ -171,6 +171,7 @@ def test_what_the_papers_print_runs_and_is_right(world, tmp_path, part):
     standing.start(results=out, checkpoint=tmp_path / "ck", set_aside=tmp_path / "aside", trigger=FINITE).wait()
     for name in part:
         schema = standing.queries[name].schema
+        assert standing.channel(name).columns == schema.names
         got = read(out if len(part) == 1 else out / name, schema)
         if name == "range_min":
             assert_minima(world, got)

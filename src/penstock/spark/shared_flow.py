@@ -85,15 +85,13 @@ class SharedFlow(Flow):
             raise BadOption(f"There is no query {name!r}.", do=f"The queries are: {', '.join(standing) or 'none'}.")
         changes.write([Change("remove", name)])
 
-    def stream(self, name: str) -> DataFrame:
-        """The results of a query as a streaming DataFrame, also of one that was added."""
-        if name in self._channels:
-            return self.channel(name)
-        if name not in self.queries:
-            raise BadOption(f"There is no query {name!r}.", do=f"The queries are: {', '.join(self.queries)}.")
+    def channel(self, name: str) -> DataFrame:
+        """One output as a streaming DataFrame; also the results of a query that was added, by its name."""
+        if name in self._channels or name not in self.queries:
+            return super().channel(name)
         from pyspark.sql import functions as fn
 
-        return self.channel(ADDED).where(fn.col("query") == name).drop("query")
+        return super().channel(ADDED).where(fn.col("query") == name).drop("query")
 
     def progress(self) -> dict[str, Any]:
         """As `Flow.progress`, and under `queries` what each query got: results, and how long they took from the

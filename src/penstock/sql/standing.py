@@ -58,15 +58,15 @@ class Standing:
             raise BadOption(
                 f"There are {len(self.queries)} queries.",
                 why="A DataFrame for each would run the join once for each.",
-                do='Write them by one query: .start(results="out/", checkpoint="ck/"); or read one: .answer("name").',
+                do='Write them by one query: .start(results="out/", checkpoint="ck/"); or read one: .channel("name").',
             )
-        return self.answer(next(iter(self.queries)))
+        return self.channel(next(iter(self.queries)))
 
-    def answer(self, name: str) -> DataFrame:
+    def channel(self, name: str) -> DataFrame:
         """The results of a query as a streaming DataFrame, which runs its group's flow for it alone."""
         for one in self.groups:
             if name in one.group.queries:
-                return one.answer(name)
+                return one.channel(name)
         raise BadOption(
             f"There is no query {name!r} with a stream of results.", do=f"There are: {', '.join(self.queries)}."
         )
@@ -151,7 +151,7 @@ class Opened:
         first = frames[group_.sources[0]]
         inner = plan_of(group_, slots=usual_slots(first.sparkSession) if slots is None else slots)
         assert isinstance(inner, Plan)
-        self.channels = {name: self._channel(name) for name in group_.queries}
+        self.channels = {name: self._channel_of(name) for name in group_.queries}
         self.plan = AnsweringPlan(
             inner,
             {channel: partial(_made, group_, name) for name, channel in self.channels.items()},
@@ -162,7 +162,7 @@ class Opened:
         inputs = [named(frames[one.stream], one.columns, one.every) for one in inputs_of(group_)]
         self.flow: Flow = run(self.plan, inputs)
 
-    def _channel(self, name: str) -> str:
+    def _channel_of(self, name: str) -> str:
         return "results" if len(self.group.queries) == 1 else f"results_{name}"
 
     @property
@@ -171,7 +171,7 @@ class Opened:
         said = hashlib.sha256(repr(self.group.shape.group_key).encode()).hexdigest()[:10]
         return f"{self.group.shape.kind.replace(' ', '-')}-{said}"
 
-    def answer(self, name: str) -> DataFrame:
+    def channel(self, name: str) -> DataFrame:
         """The results of a query: of a selection by Spark's own expressions, of others from the flow."""
         query = self.group.queries[name]
         if isinstance(query.shape, Selection):
