@@ -22,6 +22,7 @@ from penstock.errors import (
 from penstock.plan.join_table import JoinTablePlan
 from penstock.plan.table_joins import plan_join_table
 from penstock.plan.units import parse_size
+from penstock.spark.agreement import terms_of
 
 STREAM = pa.schema([("order_id", pa.int64()), ("product_id", pa.int64()), ("day", pa.date32()), ("note", pa.string())])
 
@@ -356,3 +357,39 @@ def test_the_budget_may_change_between_runs_and_slots_may_not(products):
     assert plan(products).identity() != plan(products, slots=3).identity()
     other = pa.schema([("id", pa.int64()), ("k", pa.int64())])
     assert plan(products).identity() != plan(products, other, on=("k",)).identity()
+
+
+def test_another_predicate_is_another_plan_and_the_same_one_elsewhere_is_not(products):
+    alone = pa.schema([STREAM.field("order_id")])
+
+    def by(limit):
+        def above(ours, theirs):
+            nonlocal limit
+            limit += 1
+            return ours["order_id"].to_numpy() > limit
+
+        return plan(products, alone, on=ps.where(above, on="order_id"))
+
+    one = by(1)
+    assert "above" in one.identity()["predicate"]
+    assert one.identity() == by(1).identity()
+    assert one.identity() != by(2).identity()
+    # It is what it was when the join was planned, also if the function changes what it holds.
+    one.condition.predicate(pa.record_batch({"order_id": [1]}), None)
+    assert one.identity() == by(1).identity()
+    # What is done about an error, and how many pairs are asked about at once, may change.
+    others = ps.where(len, on="order_id"), ps.where(len, on="order_id", candidates=9, on_error="set_aside")
+    assert len({plan(products, alone, on=on).identity()["predicate"] for on in others}) == 1
+
+
+def test_what_decides_when_a_row_is_shed_is_among_the_terms_of_a_batch(products):
+    def terms(**more):
+        options = {"shed": "samplew", "max_lag": "1 second"} | more
+        made = plan_join_table(STREAM, ps.table(products, key="product_id"), on="product_id", memory="64MB", slots=2,
+                               **options)  # fmt: skip
+        return terms_of(made)
+
+    assert terms() == terms()
+    assert terms()["overload.max_lag"] == "1.0"
+    for other in ({"max_lag": "2 seconds"}, {"seed": 1}):
+        assert terms() != terms(**other)

@@ -73,6 +73,11 @@ def where(
     table, `candidates` pairs at a time, so this is for conditions that nothing else can express. If it raises, the
     query stops, or with `on_error="set_aside"` the stream's row goes to channel `set_aside` with the error.
 
+    A checkpoint belongs to one function: a restart with another is refused. The function is known by its qualified
+    name, its compiled code, and plain values that it has from around it (numbers, texts, and lists or dictionaries of
+    them). Changes in functions that it calls, in other objects and in files it reads are not noticed, and with another
+    minor version of Python its code is another.
+
     >>> where(lambda ours, theirs: ours["a"] == theirs["b"], on="a").on
     ('a',)
     """

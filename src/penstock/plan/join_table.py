@@ -159,6 +159,7 @@ class JoinTablePlan(Plan):
             "operator": self.name,
             "stream columns": ", ".join(f"{field.name} {field.type}" for field in self.stream),
             "on": self.condition.describe(self.table.key),
+            **self.condition.identity(),
             "how": self.how,
             "table": os.path.abspath(self.table.path),
             "table key": ", ".join(self.table.key),

@@ -6,7 +6,7 @@ Files beside the checkpoint's own remember what is needed: which channel went wh
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from penstock.spark.files import read_whole, write_whole
 from penstock.spark.spark_files import RESTORE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.plan.base import Plan
     from penstock.spark.checkpoint import Checkpoint
@@ -69,14 +69,21 @@ def terms_of(plan: Plan) -> dict[str, str]:
     """What decides which results of a batch come in it and which later, beside what its identity says."""
     terms = {"version of penstock": penstock.__version__}
     for name in getattr(plan, "__dataclass_fields__", ()):
-        if name in plan.loose:
-            continue
-        value = getattr(plan, name)
-        if isinstance(value, int | float | str | None):
-            terms[name] = str(value)
-        elif isinstance(getattr(value, "version", None), str):
-            terms[f"version of the {name}"] = value.version
+        if name not in plan.loose:
+            terms.update(_terms(name, getattr(plan, name)))
     return terms
+
+
+def _terms(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, int | float | str | None):
+        yield name, str(value)
+    elif isinstance(getattr(value, "version", None), str):
+        yield f"version of the {name}", value.version
+    elif is_dataclass(value) and not isinstance(value, type):
+        for each in fields(value):
+            yield from _terms(f"{name}.{each.name}", getattr(value, each.name))
+    elif isinstance(getattr(value, "name", None), str):  # a policy
+        yield name, value.name
 
 
 def _check_not_ahead(checkpoint: Checkpoint, ledger: Ledger) -> None:

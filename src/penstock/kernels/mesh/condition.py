@@ -6,7 +6,7 @@ Of a page only the table's key columns are read to find partners; the other colu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -115,6 +115,10 @@ class Condition(ABC):
     def page_bytes(self, page: Page) -> int:
         """Bytes held at the most while a page is met, beside the window and results."""
         return page.hash_bytes
+
+    def identity(self) -> Mapping[str, str]:
+        """What `describe` does not tell and must still be the same when a query is taken up again."""
+        return {}
 
     @abstractmethod
     def describe(self, key: tuple[str, ...]) -> str:

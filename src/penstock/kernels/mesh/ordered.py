@@ -7,8 +7,8 @@ simply all of it for a predicate, which then decides pair by pair.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from numba import njit
 
 from penstock.errors import BadOption, PenstockError, PlanError, PredicateFailed, UnknownColumn, UnsupportedType
+from penstock.kernels.function_text import function_text
 from penstock.kernels.mesh.condition import FAILED, Condition, Organised, Waiting, type_fault
 from penstock.kernels.mesh.index import I32, I64
 from penstock.kernels.row_text import plain_rows
@@ -130,7 +131,7 @@ class Where(Condition):
     The first has columns `on` of the stream, the second the table's key columns. Every waiting row is compared with
     every row of the table: `candidates` is how many pairs are handed over at once. A function that raises stops the
     query, or, with `on_error="set_aside"`, sends the stream's row with the error to channel `set_aside`; results that
-    the row gave before remain.
+    the row gave before remain. A restart with another function is refused, as far as `function_text` notices.
 
     Example::
 
@@ -146,10 +147,15 @@ class Where(Condition):
     on: tuple[str, ...]
     candidates: int = MOST_CANDIDATES
     on_error: str = "stop"
+    #: The function as it was when the join was planned: workers run it, and it may change what it holds.
+    told: str = field(init=False)
 
     row_bytes = 8
     flags = True
     thrift = "ask about fewer pairs at once: where(…, candidates=1024)"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "told", function_text(self.predicate))
 
     def able(self, rows: pa.RecordBatch) -> None:
         """What a predicate makes of NULL is its own affair."""
@@ -183,6 +189,10 @@ class Where(Condition):
         """The key columns and two batches of candidates."""
         each = page.row_bytes // max(page.rows, 1)
         return page.row_bytes + 16 * page.rows + self.candidates * (each + 32)
+
+    def identity(self) -> Mapping[str, str]:
+        """Which function it is."""
+        return {"predicate": self.told}
 
     def describe(self, key: tuple[str, ...]) -> str:
         """The function's name."""
