@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pyarrow as pa
 import pytest
 
 from penstock.errors import BadOption
-from penstock.plan.join_shared import JoinSharedPlan, check_name
+from penstock.plan.join_shared import JoinSharedPlan, check_name, query
 from penstock.plan.join_streams import JoinStreamsPlan
 
 LEFT = pa.schema([("id", pa.int64()), ("lt", pa.timestamp("us"))])
@@ -30,6 +32,26 @@ def test_the_same_window_said_otherwise_is_the_same_plan():
     said = [JoinSharedPlan.checked(LEFT, RIGHT, windows={"q": one}, **USUAL) for one in ("1 hour", "60 minutes")]
     assert said[0].identity() == said[1].identity()
     assert said[0].identity()["windows"] == "q 1 h"
+
+
+def test_another_condition_or_selection_is_another_plan():
+    def above(limit):
+        return lambda *rows: rows[0].column(0).to_numpy() > limit
+
+    zoned = [pa.schema([side.field(0), (side.names[1], pa.timestamp("us", "UTC"))]) for side in (LEFT, RIGHT)]
+
+    def shared(where, select):
+        windows = {"q": query("1 hour", select=select)}
+        return JoinSharedPlan.checked(*zoned, windows=windows, where=where, **USUAL).identity()
+
+    def alone(where):
+        return JoinStreamsPlan.checked(LEFT, RIGHT, within="1 hour", where=where, **USUAL).identity()
+
+    assert alone(above(1)) == alone(above(1)) != alone(above(2))
+    assert shared(above(1), above(1)) == shared(above(1), above(1))
+    assert len({str(shared(above(one), above(other))) for one in (1, 2) for other in (1, 2)}) == 4
+    days = [[("lt", ">", dt.datetime(2026, 1, day, tzinfo=dt.UTC))] for day in (1, 2)]
+    assert shared(None, days[0]) != shared(None, days[1])
 
 
 @pytest.mark.parametrize("name", ["self", "checkpoint", "late_left", "added", "two words", "", None])

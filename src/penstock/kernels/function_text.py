@@ -7,20 +7,24 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), date, time, timedelta, Decimal)
 
 
 def function_text(function: Any) -> str:
     """Its qualified name, and a digest of what it does.
 
-    The digest is over its compiled code, inner functions included, and over plain values (numbers, texts, tuples, lists
-    and dictionaries of them) that it has as defaults, from the functions around it, as attributes of a callable object
-    or as globals of its module. So it changes when the function or such a value does, and not with its comments, its
-    docstring, or its place in a file. It does not notice changes in functions that it calls, in values of other types,
-    or in files that it reads. Another minor version of Python compiles to other code, and gives another digest.
+    The digest is over its compiled code, inner functions included, and over plain values (numbers, texts, dates, times;
+    tuples, lists, dictionaries and dataclasses of them) that it has as defaults, from the functions around it, as
+    attributes of a callable object or as globals of its module. So it changes when the function or such a value does,
+    and not with its comments, its docstring, or its place in a file. It does not notice changes in other functions of
+    its module, in values of other types, or in files that it reads. Another minor version of Python compiles to other
+    code, and gives another digest.
 
     >>> def at_least(limit):
     ...     return lambda ours, theirs: ours["a"] >= limit
@@ -51,6 +55,8 @@ def _parts(value: Any, depth: int) -> Iterator[str]:
     elif isinstance(value, dict):
         for name, one in value.items():
             yield from inner((name, one))
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from inner((vars(type(value)).get("__call__"), [getattr(value, each.name) for each in fields(value)]))
     elif isinstance(value, CodeType):
         yield value.co_code.hex()
         yield from inner((value.co_names, value.co_consts))

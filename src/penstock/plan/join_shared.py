@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import BadOption, MemoryTooSmall, PenstockError
 from penstock.kernels.contract import RESULTS, SET_ASIDE, Metric
+from penstock.kernels.function_text import function_text
 from penstock.kernels.shared.budget import least_budget, room_of
 from penstock.kernels.shared.changes import CHANGES
 from penstock.kernels.shared.greedy import Greedy
@@ -110,10 +111,17 @@ class JoinSharedPlan(Plan):
     where: Where | None = None
     select: Mapping[str, Select] = field(default_factory=dict)
     changes: str | None = None
+    #: Conditions and selections as they were when the join was planned: workers run them, and they may change.
+    told: Mapping[str, str] = field(init=False)
 
     name: ClassVar[str] = "join_shared"
     reports: ClassVar[tuple[Metric, ...]] = REPORTS
     loose: ClassVar[tuple[str, ...]] = ("changes",)
+
+    def __post_init__(self) -> None:
+        asked = {"where": self.where} | {f"select of {name}": one for name, one in self.select.items()}
+        told = {name: function_text(one) for name, one in asked.items() if one is not None}
+        object.__setattr__(self, "told", told)
 
     @classmethod
     def checked(
@@ -230,6 +238,7 @@ class JoinSharedPlan(Plan):
             "left columns": columns[0],
             "right columns": columns[1],
             "on": self._keys(),
+            **self.told,
             "windows": ", ".join(
                 f"{name} {describe_window(window, True) if self.by_rows else exact_duration(window)}"
                 for name, window in self.windows

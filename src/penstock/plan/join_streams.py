@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, get_args
 
@@ -15,6 +15,7 @@ from penstock.errors import (
     PenstockError,
 )
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metric
+from penstock.kernels.function_text import function_text
 from penstock.kernels.measure import fixed_width
 from penstock.kernels.window.custom import Custom
 from penstock.kernels.window.estimates import Given
@@ -99,9 +100,15 @@ class JoinStreamsPlan(Plan):
     half_life: float | None = None
     probabilities: tuple[Given | None, Given | None] = (None, None)
     seed: int = 0
+    #: The condition as it was when the join was planned: workers run it, and it may change what it holds.
+    told: str = field(init=False, default="")
 
     name: ClassVar[str] = "join_streams"
     reports: ClassVar[tuple[Metric, ...]] = WindowJoin.reports
+
+    def __post_init__(self) -> None:
+        if self.where is not None:
+            object.__setattr__(self, "told", function_text(self.where))
 
     @classmethod
     def checked(
@@ -222,6 +229,7 @@ class JoinStreamsPlan(Plan):
             "left columns": columns[0],
             "right columns": columns[1],
             "on": self._keys(),
+            **({"where": self.told} if self.told else {}),
             "how": self.shape.how,
             "window": self.window.describe(),
             "time": ", ".join(self.times or ()),
