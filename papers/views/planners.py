@@ -7,10 +7,10 @@ import numpy as np
 from papers.views.curves import Curves
 from penstock.kernels.views.lgm import Action, Instance, carry_out, opt_lgm
 from penstock.kernels.views.naive import Naive
-from penstock.kernels.views.online import Online
+from penstock.kernels.views.online import AHEAD, Online
 from penstock.kernels.views.simulate import Simulate
 
-NAMES = ("NAIVE", "ONLINE", "ONLINE, marginal", "SIMULATE", "OPT-LGM")
+NAMES = ("NAIVE", "ONLINE", "ONLINE, looking ahead", "SIMULATE", "OPT-LGM")
 #: The horizon that SIMULATE expects.
 T0 = 500
 #: p and σ of the four kinds of unsteady arrivals.
@@ -46,13 +46,13 @@ def compare(problem: Instance) -> dict[str, tuple[float, tuple[Action, ...]]]:
     """Cost and actions of each planner."""
     naive = carry_out(Naive(), problem)
     online = carry_out(Online(), problem)
-    marginal = carry_out(Online(marginal=True), problem)
+    looking = carry_out(Online(ahead=AHEAD), problem)
     simulate = carry_out(Simulate(T0, (1.0, 1.0), steps=T0), problem)
     best = opt_lgm(problem)
     return {
         "NAIVE": (naive.cost, naive.actions),
         "ONLINE": (online.cost, online.actions),
-        "ONLINE, marginal": (marginal.cost, marginal.actions),
+        "ONLINE, looking ahead": (looking.cost, looking.actions),
         "SIMULATE": (simulate.cost, simulate.actions),
         "OPT-LGM": (best.cost, best.actions),
     }

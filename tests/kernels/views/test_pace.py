@@ -12,7 +12,7 @@ import pytest
 from penstock.kernels.views import pace
 from penstock.kernels.views.costs import Linear
 from penstock.kernels.views.naive import Naive
-from penstock.kernels.views.online import Online
+from penstock.kernels.views.online import AHEAD, Online
 from penstock.kernels.views.pace import allowed, due
 from penstock.kernels.views.planner import Planner
 from penstock.models import view_cost
@@ -113,7 +113,7 @@ def play(
     return out
 
 
-@pytest.mark.parametrize("planner", [Naive, Online, lambda: Online(marginal=True)])
+@pytest.mark.parametrize("planner", [Naive, Online, lambda: Online(ahead=AHEAD)])
 @pytest.mark.parametrize("seed", range(3))
 def test_readers_are_answered_in_time_whenever_they_come(planner, seed):
     reads = np.cumsum(7 + np.random.default_rng(seed).exponential(15.0, 60)).tolist()
@@ -126,7 +126,7 @@ def test_online_saves_what_there_is_to_save():
     """A third of the work or more where one cost is linear and the other flat; little where each table has a setup."""
     reads = [300.0 * n + 7 for n in range(6)]
     for tables, available, most in ((CHAPTER, 20.0, 0.67), (SETUPS, 6.5, 0.97)):
-        online, naive = (play(tables, p, available, reads, 1_800.0) for p in (Online(marginal=True), Naive()))
+        online, naive = (play(tables, p, available, reads, 1_800.0) for p in (Online(ahead=AHEAD), Naive()))
         assert online.work <= most * naive.work
         assert max(online.waits) <= available
 
@@ -142,7 +142,7 @@ def test_what_there_is_to_save_on_spark(promise, small_rate, least, most):
     lines, suppliers = Linear(each=7e-6, setup=0.95), Linear(each=6e-4, setup=1.5)
     spark, available = Tables((lines, suppliers), (0.2 / lines.each, small_rate)), promise * suppliers.setup
     reads = np.cumsum(available + np.random.default_rng(3).exponential(30.0, 30)).tolist()
-    online, naive = (play(spark, p, available / 1.1, reads, reads[-1]) for p in (Online(marginal=True), Naive()))
+    online, naive = (play(spark, p, available / 1.1, reads, reads[-1]) for p in (Online(ahead=AHEAD), Naive()))
     assert least <= online.work / naive.work <= most
     assert max(online.waits) <= available
 
@@ -163,7 +163,7 @@ def play_spark(
     learnt = {n: MeasuredCost([(k, cost(k)) for k in (1, 1000)]) for n, cost in zip(NAMES, QUIET.costs, strict=True)}
     played = play(
         QUIET,
-        planner or Online(marginal=True, memory=60.0),
+        planner or Online(ahead=AHEAD, memory=60.0),
         promised,
         reads,
         reads[-1],
@@ -201,9 +201,9 @@ def test_room_for_slow_refreshes_costs_an_eighth_of_the_work(monkeypatch):
 
 def test_a_promise_that_is_too_short_does_not_have_tables_refreshed_without_end(monkeypatch):
     """Both setups alone are more than the promise: what waits may still grow by a quarter before anything is done."""
-    played = play(SETUPS, Online(marginal=True), 2.0, [], 600.0)
+    played = play(SETUPS, Online(ahead=AHEAD), 2.0, [], 600.0)
     monkeypatch.setattr(pace, "LEEWAY", 0.0)
-    assert played.work < 0.9 * play(SETUPS, Online(marginal=True), 2.0, [], 600.0).work
+    assert played.work < 0.9 * play(SETUPS, Online(ahead=AHEAD), 2.0, [], 600.0).work
 
 
 def test_a_view_that_nobody_changes_is_left_alone():

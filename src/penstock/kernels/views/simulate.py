@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.kernels.views.costs import Cost
 from penstock.kernels.views.lgm import Instance, TooManyStates, carry_out, opt_lgm
-from penstock.kernels.views.online import Online
+from penstock.kernels.views.online import AHEAD, Online
 from penstock.kernels.views.planner import Planner, Situation, Tables, reduced, within
 
 #: States that the search for a plan may look at.
@@ -90,7 +90,7 @@ class Simulate(Planner):
         try:
             actions = opt_lgm(instance, most=_MOST).actions
         except TooManyStates:
-            actions = carry_out(Online(marginal=True), instance).actions
+            actions = carry_out(Online(ahead=AHEAD), instance).actions
         self._sets = tuple(action.tables for action in actions)
         self._next = 0
 

@@ -16,7 +16,7 @@ from functools import partial
 
 from penstock.errors import AnswerTimeTooShort, SourceLost
 from penstock.kernels.views.naive import Naive
-from penstock.kernels.views.online import Online
+from penstock.kernels.views.online import AHEAD, Online
 from penstock.kernels.views.pace import allowed, due
 from penstock.kernels.views.planner import Planner
 from penstock.kernels.views.simulate import Simulate
@@ -343,4 +343,4 @@ def planner_of(plan: ViewPlan) -> Planner:
     """The planner that a plan names."""
     if plan.planner == "simulate":
         return Simulate(plan.reads_every, steps=200)
-    return Naive() if plan.planner == "naive" else Online(memory=_MEMORY, marginal=True)
+    return Naive() if plan.planner == "naive" else Online(memory=_MEMORY, ahead=AHEAD)
