@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import CheckpointDamaged, CheckpointInUse, CheckpointMismatch, PenstockError, StateDamaged
+from penstock.spark.checkpoint import Checkpoint
 from tests.faults.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -53,6 +54,17 @@ def remove(path: Path) -> None:
 
 
 def test_taken_up_again_in_another_place_it_goes_on(spark: SparkSession, shop: Workshop) -> None:
+    shop.begin(spark).wait()
+    shop.check("ledger")
+
+
+def test_killed_while_its_first_entry_was_written_it_begins_again(spark: SparkSession, tmp_path: Path) -> None:
+    shop = Workshop(tmp_path / "shop", files=1)
+    Checkpoint(str(shop.base / "ck"), shop.flow(spark)._plan).close()
+    offsets = shop.base / "ck" / "offsets"
+    offsets.mkdir()
+    for half in (".0.2b3ccc2f.tmp", "..0.2b3ccc2f.tmp.crc"):
+        (offsets / half).write_bytes(b"v1")
     shop.begin(spark).wait()
     shop.check("ledger")
 

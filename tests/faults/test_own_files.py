@@ -275,6 +275,17 @@ def test_second_holder_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
     checkpoint(tmp_path / "ck", on="a").close()
 
 
+def test_half_of_a_first_entry_is_removed(tmp_path: Path) -> None:
+    """Spark does not begin where it finds one; of later entries it takes no notice."""
+    checkpoint(tmp_path / "ck", on="a").close()
+    offsets = tmp_path / "ck" / "offsets"
+    offsets.mkdir()
+    for half in (".0.2b3ccc2f.tmp", "..0.2b3ccc2f.tmp.crc"):
+        (offsets / half).write_bytes(b"v1")
+    checkpoint(tmp_path / "ck", on="a").close()
+    assert list(offsets.iterdir()) == []
+
+
 def test_checkpoint_is_closed_by_one_at_a_time(tmp_path: Path) -> None:
     """One thread stops a query, another waits for it; a file that is closed by both at once raises."""
     held = checkpoint(tmp_path / "ck", on="a")

@@ -131,6 +131,8 @@ class Checkpoint:
     def _check_whole(self) -> None:
         """Spark's own files: a cut one must stop the query here and by name, not somewhere inside the JVM."""
         started = any((self.path / "offsets").glob("[0-9]*"))
+        if not started:
+            self._remove_halves()
         metadata = self.path / "metadata"
         if started and not metadata.exists():
             raise CheckpointDamaged(
@@ -145,6 +147,11 @@ class Checkpoint:
             for entry in log.glob("[0-9]*") if log.is_dir() else ():
                 read_log(entry, least=2 if log == offsets else 1)
         self._check_order(numbers(offsets), numbers(commits))
+
+    def _remove_halves(self) -> None:
+        """What a kill left of the very first entry: Spark takes such a file for another query's, and never begins."""
+        for half in (self.path / "offsets").glob(".*.tmp*"):
+            half.unlink(missing_ok=True)
 
     def _check_order(self, planned: list[int], committed: list[int]) -> None:
         """A log without one of its entries reads as a shorter log: Spark would plan again what was done."""
