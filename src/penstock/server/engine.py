@@ -24,7 +24,7 @@ from penstock.server.committed import Committed, last_committed
 from penstock.server.group import Group
 from penstock.server.keeper import Keeper
 from penstock.server.limits import Limits
-from penstock.server.made import Made
+from penstock.server.made import Made, Sources
 from penstock.server.making import Maker
 from penstock.server.reading import Offset, Page, read_page
 from penstock.server.registry import Member, Registry
@@ -67,7 +67,7 @@ class Engine:
         self.pipeline = pipeline
         self.began = time.monotonic()
         self._books = Books(pipeline.folder)
-        self._registry = Registry(self._books, Maker(pipeline, spark))
+        self._registry = Registry(self._books, Maker(Sources(pipeline, spark)))
         self._lock = self._registry.lock
         self._views = Views(pipeline, spark)
         every = trigger or _spark_trigger(pipeline.trigger)
@@ -365,6 +365,8 @@ class Engine:
     def _group_for(self, made: Made) -> str | None:
         """The group that can answer a query; the oldest of them."""
         for id_, said in self._registry.said.items():
+            if self._keeper.refused(id_):
+                continue
             if made.fits(said) and made.has_room(self._groups.get(id_), self._registry.of_group(id_).values()):
                 return id_
         return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from penstock.errors import BadOption, PenstockError, PlanError
+from penstock.errors import BadOption, CheckpointMismatch, PenstockError, PlanError
 from penstock.server.committed import Committed
 from penstock.spark.failures import cause
 from penstock.spark.shared_flow import SharedFlow
@@ -33,6 +33,13 @@ _BEGINS = 15.0
 _RECENT = 20
 #: Seconds between two looks at the input files.
 _LOOK_AGAIN = 5.0
+
+
+#: What somebody does whose query cannot go on from where it was.
+BEGIN_ANEW = (
+    "or begin anew: remove the query and register it again. One of the pipeline's "
+    "file gets another name there, and another sink."
+)
 
 
 class Making(Protocol):
@@ -116,6 +123,10 @@ class Group:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self._running = flow.start(checkpoint=str(self.folder / "checkpoint"), trigger=trigger, **places)
+        except CheckpointMismatch as fault:
+            what = "It cannot go on from where it was."
+            self._fail(CheckpointMismatch(what, why=fault.why, do=f"Make it as it was; {BEGIN_ANEW}"))
+            return
         except Exception as fault:
             self._fail(cause(fault))
             return

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import BadQuery, PenstockError
+from penstock.errors import BadQuery, CheckpointMismatch, PenstockError
 from penstock.server.books import Entry
 from penstock.server.group import Group
 from penstock.server.limits import Limits
@@ -93,6 +93,10 @@ class Keeper:
         """Why a group does not run."""
         group = self.groups.get(id_)
         return self.broken.get(id_) or self.troubled.get(id_) or (group.error if group is not None else None)
+
+    def refused(self, id_: str) -> bool:
+        """Whether a group cannot go on from its checkpoint: nobody should come to it."""
+        return isinstance(self.fault(id_), CheckpointMismatch)
 
     def reader(self, entry: Entry, made: Made, group: Group) -> Reader:
         """A query's reader; the same for all who read it, because some go on from where they were."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.errors import PlanError
+from penstock.errors import BadOption, PlanError
 from penstock.kernels.contract import RESULTS
+from penstock.plan.pipeline.columns import name_of, type_of
 from penstock.plan.pipeline.csv_tables import table_path
 from penstock.plan.pipeline.operators import Known
 from penstock.plan.pipeline.spec import Pipeline
 from penstock.plan.pipeline.spec import Stream as StreamFile
 from penstock.server.books import Entry
-from penstock.server.group import Group
+from penstock.server.group import BEGIN_ANEW, Group
 from penstock.server.reading import Reader
 from penstock.spark.pipeline import open_stream, renamed
 from penstock.tables import Table, table
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 class Made(ABC):
     """A query that can be answered, and at the same time the way to make the flow of a group that it begins."""
 
-    #: What a group that it begins says of itself: its key, and how its flow is made.
+    #: What a group that it begins says of itself: its key, how its flow is made, and over which columns and cores.
     said: dict[str, Any]
     kind: str
     operator: str
@@ -49,8 +51,8 @@ class Made(ABC):
         return self._sources.once(self.sources)
 
     def fits(self, said: Mapping[str, Any]) -> bool:
-        """Whether a group can answer it."""
-        return bool(said["key"] == self.said["key"])
+        """Whether a group can answer it: it is of its kind, and reads the columns that it looks at."""
+        return bool(said["key"] == self.said["key"]) and not self._sources.lost(said)
 
     def has_room(self, group: Group | None, mates: Iterable[Made]) -> bool:
         """Whether a group that could answer it can take it in without harm to those who are there."""
@@ -85,12 +87,50 @@ class Sources:
 
     def __init__(self, pipeline: Pipeline, spark: SparkSession | None) -> None:
         self.pipeline = pipeline
+        self._files = pipeline.streams
         self._spark = spark
 
+    def begin(self, names: Sequence[str]) -> dict[str, Any]:
+        """What a group keeps as it was when it began: the columns of its streams, in their order, and the cores."""
+        streams = {name: self.pipeline.streams[name] for name in names if name in self.pipeline.streams}
+        return {
+            "columns": {
+                name: [(field.name, name_of(field.type)) for field in stream.columns]
+                for name, stream in streams.items()
+            },
+            "cores": self.pipeline.cores,
+        }
+
+    def lost(self, said: Mapping[str, Any]) -> tuple[str, str] | None:
+        """A stream and a column of it that a group began with and that is not there any more, or of another type."""
+        for name, columns in said["columns"].items():
+            stream = self.pipeline.streams.get(name)
+            there = {} if stream is None else {field.name: field.type for field in stream.columns}
+            for column, kind in columns:
+                if there.get(column) != type_of(kind, column):
+                    return name, f"{column} ({kind})"
+        return None
+
+    def as_begun(self, said: Mapping[str, Any]) -> Sources:
+        """These as a group began with them: columns that were added later are not seen."""
+        if (gone := self.lost(said)) is not None:
+            raise BadOption(
+                f"Stream {gone[0]!r} has no column {gone[1]} any more.",
+                why="The query began when it had, and what is stored for it has that column.",
+                do=f"Give the stream the column again; {BEGIN_ANEW}",
+            )
+        then = {}
+        for name, columns in said["columns"].items():
+            stream = self._files[name]
+            then[name] = replace(stream, columns=pa.schema([stream.columns.field(column) for column, _ in columns]))
+        found = Sources(replace(self.pipeline, streams={**self._files, **then}, cores=said["cores"]), self._spark)
+        found._files = self._files
+        return found
+
     def frame(self, name: str) -> DataFrame:
-        """A stream, as Spark reads it."""
+        """A stream, as Spark reads it; its columns may be more than a group began with."""
         assert self._spark is not None
-        return open_stream(self._spark, self.pipeline.streams[name])
+        return open_stream(self._spark, self._files[name])
 
     def renamed(self, name: str, columns: Mapping[str, str], every: str | None) -> DataFrame:
         """Some columns of a stream by other names, those that mark bad records, and the key that every row has."""

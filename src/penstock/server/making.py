@@ -11,7 +11,6 @@ from penstock.errors import BadOption, PenstockError
 from penstock.kernels.contract import RESULTS
 from penstock.plan.pipeline.csv_tables import table_path
 from penstock.plan.pipeline.operators import Planned, plan_of
-from penstock.plan.pipeline.spec import Pipeline
 from penstock.server.books import Entry
 from penstock.server.group import Group
 from penstock.server.made import Made, Sources
@@ -22,8 +21,6 @@ from penstock.sql.catalogue import Catalogue, Relation, Stream
 from penstock.sql.parse import parse
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from penstock.plan.base import Plan
     from penstock.spark.flow import Flow
 
@@ -31,9 +28,17 @@ if TYPE_CHECKING:
 class Maker:
     """Makes queries of texts and options."""
 
-    def __init__(self, pipeline: Pipeline, spark: SparkSession | None) -> None:
-        self.sources = Sources(pipeline, spark)
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
         self._catalogue: Catalogue | None = None
+        self._begun: dict[str, Maker] = {}
+
+    def as_begun(self, said: Mapping[str, Any]) -> Maker:
+        """One that knows streams as a group began with them; the same for all groups that began so."""
+        then = json.dumps([said["columns"], said["cores"]])
+        if then not in self._begun:
+            self._begun[then] = Maker(self.sources.as_begun(said))
+        return self._begun[then]
 
     @property
     def catalogue(self) -> Catalogue:
@@ -44,6 +49,7 @@ class Maker:
 
     def operator(self, name: str, operator: str, options: dict[str, Any]) -> Made:
         """A query as an operator and its options. Raises the first fault; `operator_faults` tells all."""
+        options = json.loads(json.dumps(options, sort_keys=True))  # in the order in which the books give them back
         planned, faults = plan_of(operator, options, self.sources.known())
         if planned is None:
             raise faults[0][1]
@@ -64,9 +70,10 @@ class Maker:
 
     def making(self, said: Mapping[str, Any]) -> Any:
         """How the flow of a group is made, from what its folder says of it."""
+        then = self.as_begun(said)
         if "text" in said:
-            return made_of(parse(said["text"], self.catalogue), self.sources)
-        return self.operator(said["name"], said["operator"], said["options"])
+            return made_of(parse(said["text"], then.catalogue), then.sources)
+        return then.operator(said["name"], said["operator"], said["options"])
 
 
 def catalogue_of(sources: Sources) -> Catalogue:
@@ -102,6 +109,7 @@ class OperatorMade(Made):
             "name": name,
             "operator": operator,
             "options": options,
+            **sources.begin([stream.name for stream in planned.streams]),
         }
         self.kind = "operator"
         self.operator = operator
@@ -128,7 +136,11 @@ class OperatorMade(Made):
 
     def flow(self, folder: Path) -> Flow:
         """The flow, on Spark."""
-        return run(self._planned.plan, [self._sources.frame(stream.name) for stream in self._planned.streams])
+        frames = [
+            self._sources.renamed(stream.name, {name: name for name in stream.columns.names}, None)
+            for stream in self._planned.streams
+        ]
+        return run(self._planned.plan, frames)
 
     def folders(self, folder: Path) -> list[Path] | None:
         """Those of its streams."""

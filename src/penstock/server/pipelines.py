@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.plan.pipeline.read import read_pipeline
 from penstock.plan.pipeline.spec import Pipeline
 from penstock.server.engine import Engine
-from penstock.server.made import Made
+from penstock.server.made import Made, Sources
 from penstock.server.making import Maker
 from penstock.server.sinks import Pump, pumps
 from penstock.spark.pipeline import check_formats
@@ -28,7 +28,7 @@ Show = Callable[[str, int, pa.Table], None]
 def checked(path: str | os.PathLike[str]) -> tuple[Pipeline, dict[str, Made]]:
     """The pipeline of a file and its queries, or `BadPipeline` with every fault and its line. Starts no Spark."""
     pipeline, faults = read_pipeline(path)
-    maker = Maker(pipeline, None)
+    maker = Maker(Sources(pipeline, None))
     made: dict[str, Made] = {}
     # What a query names may be missing because it is faulty itself, which is told already.
     whole = not faults.found

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.errors import BadOption, PenstockError, UnknownQuery
 from penstock.server.books import Books, Entry
+from penstock.server.group import BEGIN_ANEW
 from penstock.server.made import Made
 from penstock.server.making import Maker
 
@@ -49,16 +50,17 @@ class Registry:
                     raise BadOption(
                         f"Query {entry.name!r} would now be answered by another group than it was.",
                         why="A stream, a table or the way queries are understood has changed.",
-                        do="Remove the query and register it again.",
+                        do=f"Make it as it was; {BEGIN_ANEW}",
                     )
             except PenstockError as fault:
                 made, error = None, fault
             self.members[entry.name] = Member(entry, made, error)
 
     def _made(self, entry: Entry) -> Made:
+        maker = self.maker.as_begun(self.said[entry.group]) if entry.group in self.said else self.maker
         if entry.text is not None:
-            return self.maker.text(entry.text)
-        return self.maker.operator(entry.name, entry.operator or "", entry.options)
+            return maker.text(entry.text)
+        return maker.operator(entry.name, entry.operator or "", entry.options)
 
     def member(self, name: str) -> Member:
         """The query of this name."""

@@ -49,12 +49,20 @@ class TextMade(Made):
         self.kind = shape.kind
         self.is_view = isinstance(shape, View)
         self.said = {"key": repr(shape.group_key), "text": query.text, "memory": query.memory}
+        self.said |= sources.begin(shape.sources)
         self.operator = shape.operator
         self.schema = pa.schema([]) if self.is_view else query.schema
 
     def fits(self, said: Mapping[str, Any]) -> bool:
-        """Whether a group of the same key can answer it: its memory is as large."""
-        return super().fits(said) and (self.query.memory or 0) <= (MEMORY if said["memory"] is None else said["memory"])
+        """Whether a group of the same key can answer it: its memory is as large, and it reads all columns of it."""
+        enough = (self.query.memory or 0) <= (MEMORY if said["memory"] is None else said["memory"])
+        return super().fits(said) and enough and self._reads(said["columns"])
+
+    def _reads(self, columns: Mapping[str, Any]) -> bool:
+        """Whether it looks at none but these columns of its streams."""
+        sides = [side for side, name in enumerate(self.sources) if name in columns]
+        known = {side: {column for column, _ in columns[self.sources[side]]} for side in sides}
+        return all(set(self._group().columns(side)) <= known[side] for side in sides)
 
     @property
     def sources(self) -> tuple[str, ...]:
