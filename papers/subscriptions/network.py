@@ -4,7 +4,7 @@ The routing is that of `penstock.broker`: a message touches cells, and goes towa
 in one of them; beside it, that of a network that knows every subscription. A gateway forwards to those of its children
 below which someone is interested. What the chapter takes
 from another paper is chosen here and said: the graph grows by preferential attachment (two links a node), each gateway
-hangs below the nearest one that is closer to the server and has fewer than ten children, and subscribers choose their
+hangs below the nearest one that is closer to the server and has fewer than five children, and subscribers choose their
 gateway by interest: those with near ranges share one.
 """
 
@@ -21,8 +21,9 @@ from scipy.sparse.csgraph import dijkstra
 from penstock.broker.cells import CellMap, adapt
 
 I64 = npt.NDArray[np.int64]
-#: Children of a gateway in the overlay, at the most: the most messages that the chapter saw leave a node.
-FAN_OUT = 10
+#: Children of a gateway in the overlay, at the most. The chapter saw at most ten messages leave a node for an update,
+#: and a difficult one has several: with three to six children that comes out, with eight or ten it does not.
+FAN_OUT = 5
 
 
 def power_law(nodes: int, seed: int) -> I64:
@@ -87,6 +88,8 @@ class Interest:
     cells: CellMap
     wanted: npt.NDArray[np.bool_]
     gateway: I64
+    #: Of each gateway the ranges of its subscribers: x1 in order, and how far those that begin there or before reach.
+    reach: list[tuple[I64, I64]]
 
     @classmethod
     def of(cls, x1: I64, x2: I64, gateways: int, crowd: int) -> Interest:
@@ -100,7 +103,21 @@ class Interest:
         adapt(cells, x1, x2, crowd)
         wanted = np.zeros((len(cells.cells), gateways + 1), np.bool_)
         wanted[cells.cells_of(x1, x2), gateway] = True
-        return cls(cells, wanted, gateway)
+        order = np.lexsort((x1, gateway))
+        ends = np.searchsorted(gateway[order], np.arange(1, gateways + 1))
+        reach = [(x1[part], np.maximum.accumulate(x2[part])) for part in np.split(order, ends)]
+        return cls(cells, wanted, gateway, reach)
+
+    def around(self, x: I64) -> I64:
+        """(message, -1, gateway) for every gateway with a range around a message's x, by message."""
+        found = []
+        for gateway, (begins, reaches) in enumerate(self.reach):
+            before = np.searchsorted(begins, x, side="right")
+            inside = np.flatnonzero(before)
+            inside = inside[reaches[before[inside] - 1] >= x[inside]]
+            found.append(np.stack([inside, np.full(len(inside), -1), np.full(len(inside), gateway)], axis=1))
+        pairs = np.concatenate(found)
+        return pairs[np.argsort(pairs[:, 0], kind="stable")]
 
 
 @dataclass
