@@ -234,6 +234,23 @@ def test_a_query_that_comes_later_may_select_and_keeps_that_over_a_restore():
     assert host.kernel.metrics()["queries"] == 3
 
 
+def test_a_long_selection_is_written_once_and_goes_with_its_queries():
+    """A list of thousands has no place in the head, which is written at every step; and it counts as memory."""
+    long = Selection.of([("w", "in", [1, *range(100_000, 115_000)])], SHAPE.results).written()
+    host = Host(lambda: make(budget=4 << 20), restart_every_step=True, budget=4 << 20)
+    host.step([change(0, "add", "one", 50, select=long), change(1, "add", "two", 60, select=long)])
+    assert len(host.store.head) < 2_000
+    (kept,) = host.store.chunks
+    assert host.kernel.memory() > 2 * len(long)
+    host.step([rows(0, [1], [0]), rows(1, [1, 1], [0, 5]), change(2, "remove", "one")])
+    assert kept in host.store.chunks, "another query has the same"
+    host.step([change(3, "remove", "two")])
+    host.drain()
+    out = host.results()[ADDED]
+    assert [*zip(out["query"].to_pylist(), pairs(out), strict=True)] == [("two", (0, 1))]
+    assert kept not in host.store.chunks
+
+
 @pytest.mark.parametrize(
     ("select", "why"),
     [

@@ -8,18 +8,24 @@ much work is left over at that moment.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from penstock.kernels.contract import ChunkLog
+from penstock.kernels.shared.budget import QUERY
 from penstock.kernels.shared.scan import Levels
 from penstock.kernels.shared.scheduler import Scheduler
 from penstock.kernels.window.windows import FAR
 
 I64 = npt.NDArray[np.int64]
+
+#: Bytes for each character of a selection: a value that was read takes some five times its digits.
+_SELECTED = 6
 
 
 @dataclass
@@ -51,11 +57,13 @@ class QuerySet:
         A query gets the pairs of rows that came while it stood, whatever comes and goes beside it:
         `test_queries_come_and_go`.
     State and cost
-        A hundred bytes a query, in the head.
+        `QUERY` bytes each, of which a hundred are in the head, and what they select, in a chunk for each selection.
     """
 
     def __init__(self, queries: Iterable[tuple[str, int]] = ()) -> None:
         self.all: list[Query] = []
+        #: The chunks of what queries select.
+        self._chunks: dict[str, str] = {}
         for name, window in queries:
             self.add(name, window, 0, (0, 0), added=False)
 
@@ -70,6 +78,19 @@ class QuerySet:
     def widest(self) -> int:
         """The largest window; 0 without queries."""
         return self.all[-1].window if self.all else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return QUERY * len(self.all) + self.selected
+
+    @property
+    def selected(self) -> int:
+        """Bytes that selections take up: those of several queries that are the same, once."""
+        return _SELECTED * sum(map(len, self._selections()))
+
+    def _selections(self) -> set[str]:
+        return {query.select for query in self.all if query.select is not None}
 
     @property
     def finished(self) -> int:
@@ -115,10 +136,26 @@ class QuerySet:
         for query, done in zip(self.all, levels.done.tolist(), strict=True):
             query.done = done
 
-    def head(self) -> list[dict[str, Any]]:
-        """As JSON has it."""
-        return [asdict(query) for query in self.all]
+    def store(self, step: int, log: ChunkLog) -> None:
+        """Write selections that came; drop those that nobody has any more."""
+        wanted = self._selections()
+        for text in [text for text in self._chunks if text not in wanted]:
+            log.drop(self._chunks.pop(text))
+        for number, text in enumerate(sorted(wanted - self._chunks.keys())):
+            self._chunks[text] = f"q{step}-{number}"
+            log.add(self._chunks[text], pa.py_buffer(text.encode()))
 
-    def restore(self, said: list[dict[str, Any]]) -> None:
+    def head(self) -> list[dict[str, Any]]:
+        """As JSON has it, selections by their chunks."""
+        return [asdict(query) | {"select": query.select and self._chunks[query.select]} for query in self.all]
+
+    def restore(self, said: list[dict[str, Any]], chunks: Mapping[str, pa.Buffer]) -> None:
         """The same queries again."""
-        self.all = [Query(**(one | {"since_sides": tuple(one["since_sides"])})) for one in said]
+        texts = {name: blob.to_pybytes().decode() for name, blob in chunks.items() if name.startswith("q")}
+        self._chunks = {text: name for name, text in texts.items()}
+        self.all = [
+            Query(
+                **(one | {"since_sides": tuple(one["since_sides"]), "select": one["select"] and texts[one["select"]]})
+            )
+            for one in said
+        ]

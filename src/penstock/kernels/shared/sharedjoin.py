@@ -33,7 +33,7 @@ from penstock.kernels.window.windows import FAR, LEFT, RIGHT
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-_FORMAT = 2
+_FORMAT = 3
 _SIDES = (LEFT, RIGHT)
 _CHANGES = 2
 #: Units of work between two looks at memory, where it is short.
@@ -150,6 +150,7 @@ class SharedJoin(Kernel):
         for side in self._sides:
             side.rows.merge(self._room / 64, self._log)
             side.rows.store(self._stores, self._log, flags=False)
+        self._queries.store(self._stores, self._log)
         self._waiting.store(self._stores, self._log)
         self._router.store(self._stores, self._log)
         return self._log.take()
@@ -180,7 +181,7 @@ class SharedJoin(Kernel):
         self._stores, self._clock = said["stores"], said["clock"]
         self._registrar.restore(said["changes"])
         self._watermark = said["watermark"]
-        self._queries.restore(said["queries"])
+        self._queries.restore(said["queries"], chunks)
         for number, side in enumerate(self._sides):
             side.count, side.latest, side.slack = (said[name][number] for name in ("rows", "latest", "slack"))
             side.rows.restore(said["sides"][number], chunks, partial(self._described, number))
@@ -369,14 +370,15 @@ class SharedJoin(Kernel):
     def _cost(self) -> float:
         """What is held, counted so that it depends on rows and work alone."""
         rows = sum(side.rows.cost for side in self._sides)
-        return rows + WAITING * len(self._waiting) + HELD * len(self._router) + QUERY * self._extra()
+        waiting = WAITING * len(self._waiting) + HELD * len(self._router)
+        return rows + waiting + QUERY * self._extra() + self._queries.selected
 
     def _extra(self) -> int:
         return max(len(self._queries) - len(self._names), 0)
 
     def _held(self) -> float:
         held = sum(side.rows.nbytes for side in self._sides) + self._waiting.nbytes + self._router.nbytes
-        return held + QUERY * len(self._queries)
+        return held + self._queries.nbytes
 
     def _note(self, beside: float = 0) -> None:
         self._peak = max(self._peak, self._held() + beside)
