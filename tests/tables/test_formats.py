@@ -11,11 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.types import DecimalType, DoubleType, LongType, StringType
 
 from penstock.errors import UnreadableTable
+from penstock.kernels.mesh.meshjoin import MeshJoin
 from penstock.tables import table
+from penstock.tables.parquet import Listed, ParquetTable
 from penstock.tables.versions import Versions
-from penstock.testing import assert_same_rows
+from penstock.testing import Host, assert_same_rows
 
 DAY = dt.date(2026, 2, 1)
 
@@ -80,14 +83,19 @@ def test_delta_partitions_of_any_type(tmp_path, values, kind):
 
 
 @pytest.fixture
-def iceberg(tmp_path):
+def catalogue(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pyiceberg.catalog.memory import InMemoryCatalog
 
-        catalog = InMemoryCatalog("tests", warehouse=f"file://{tmp_path}")
-        catalog.create_namespace("n")
-        yield catalog.create_table("n.t", schema=sample(0).schema)
+        made = InMemoryCatalog("tests", warehouse=f"file://{tmp_path}")
+        made.create_namespace("n")
+        yield made
+
+
+@pytest.fixture
+def iceberg(catalogue):
+    return catalogue.create_table("n.t", schema=sample(0).schema)
 
 
 def test_iceberg_has_the_rows_of_its_snapshots(iceberg, tmp_path):
@@ -98,8 +106,6 @@ def test_iceberg_has_the_rows_of_its_snapshots(iceberg, tmp_path):
     iceberg.append(sample(5))
     iceberg.delete("k = 7")
     with iceberg.update_schema() as update:
-        from pyiceberg.types import LongType
-
         update.add_column("later", LongType())
     now = table(where, key="k")
     assert now.snapshot.startswith("Iceberg snapshot")
@@ -118,12 +124,97 @@ def test_iceberg_columns_that_were_dropped_are_not_read(iceberg, tmp_path):
     assert_same_rows(rows_of(now), sample(0).drop_columns(["day"]))
 
 
-def test_iceberg_columns_that_were_renamed_are_refused(iceberg, tmp_path):
+def test_iceberg_columns_are_known_by_their_numbers_whatever_files_call_them(iceberg, tmp_path):
     iceberg.append(sample(0))
     with iceberg.update_schema() as update:
+        update.rename_column("name", "k.2")  # in files a dot is written otherwise
+        update.rename_column("k", "key")
+    with iceberg.update_schema() as update:
+        update.rename_column("day", "k")
+    iceberg.append(sample(5).rename_columns(["key", "k.2", "k"]))
+    now = table(tmp_path / "n" / "t", key="key")
+    assert_same_rows(rows_of(now), pa.concat_tables([sample(0), sample(5)]).rename_columns(now.schema.names))
+
+
+def test_iceberg_files_that_were_written_without_numbers_go_by_names(iceberg, tmp_path):
+    pq.write_table(sample(0), tmp_path / "plain.parquet")
+    iceberg.add_files([str(tmp_path / "plain.parquet")])
+    with iceberg.update_schema() as update:
         update.rename_column("name", "label")
-    with pytest.raises(UnreadableTable, match=r"'label'.* is named 'name'"):
+    now = table(tmp_path / "n" / "t", key="k")
+    assert_same_rows(rows_of(now), sample(0).rename_columns(["k", "label", "day"]))
+
+
+def test_iceberg_columns_that_were_dropped_and_made_anew_have_nothing_of_before(iceberg, tmp_path):
+    iceberg.append(sample(0))
+    with iceberg.update_schema() as update:
+        update.delete_column("name")
+    with iceberg.update_schema() as update:
+        update.add_column("name", StringType())
+    found = rows_of(table(tmp_path / "n" / "t", key="k"))
+    assert_same_rows(found.drop_columns(["name"]), sample(0).drop_columns(["name"]))
+    assert found["name"].null_count == 5
+
+
+def test_iceberg_columns_within_columns_that_were_dropped_and_made_anew_are_refused(tmp_path, catalogue):
+    rows = pa.table({"k": [1], "s": pa.array([{"a": 1, "b": 2}], pa.struct([("a", pa.int64()), ("b", pa.int64())]))})
+    made = catalogue.create_table("n.t", schema=rows.schema)
+    made.append(rows)
+    with made.update_schema() as update:
+        update.delete_column(("s", "a"))
+    with made.update_schema() as update:
+        update.add_column(("s", "a"), LongType())
+        update.move_first(("s", "a"))
+    with pytest.raises(UnreadableTable, match=r"within column 's'"):
         table(tmp_path / "n" / "t", key="k")
+
+
+def test_iceberg_columns_that_were_widened_are_read_and_joined(tmp_path, catalogue):
+    old, new = (
+        pa.table({
+            "k": pa.array(keys, whole), "f": pa.array([1.5, None], fraction),
+            "d": pa.array([decimal.Decimal("1.50"), None], pa.decimal128(digits, 2)),
+        })
+        for keys, whole, fraction, digits in (
+            ([1, -2], pa.int32(), pa.float32(), 5),
+            ([1 << 40, 7], pa.int64(), pa.float64(), 20),
+        )
+    )  # fmt: skip
+    properties = {"write.parquet.bloom-filter-enabled.column.k": "true"}
+    made = catalogue.create_table("n.t", schema=old.schema, properties=properties)
+    made.append(old)
+    with made.update_schema() as update:
+        update.update_column("k", LongType())
+        update.update_column("f", DoubleType())
+        update.update_column("d", DecimalType(20, 2))
+    made.append(new)
+    for key in ("k", "f", "d"):
+        now = table(tmp_path / "n" / "t", key=key)
+        want = pa.concat_tables([old.cast(new.schema), new])
+        assert_same_rows(rows_of(now), want)
+        stream = want.select([key]).rename_columns(["s"])
+        join = MeshJoin(stream.schema, now, on=["s"], budget=64 << 20)
+        # Four keys, each once; or one value that is there twice, and NULLs.
+        assert Host(lambda join=join: join).run([stream])["results"].num_rows == 4
+
+
+def test_a_file_that_is_narrower_than_its_table_has_no_filter_that_could_be_asked(tmp_path):
+    """A filter knows how values lie in the file: 4 bytes are not found as 8."""
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"k": pa.array([1, 2], pa.int32())}), file, bloom_filter_options={"k": {"ndv": 2}})
+    planned = ParquetTable.plan(str(tmp_path), ("k",), listed=[Listed(file)], columns=pa.schema([("k", pa.int64())]))
+    assert planned.pages[0].bloom == 0
+    assert planned.pages[0].spans == ((1, 2),)
+    assert table(tmp_path, key="k").pages[0].bloom > 0
+
+
+def test_types_that_are_not_wider_are_refused(tmp_path):
+    file = tmp_path / "a.parquet"
+    for has, wanted in ((pa.int64(), pa.int32()), (pa.float64(), pa.float32()), (pa.string(), pa.int64())):
+        pq.write_table(pa.table({"k": [1], "c": pa.array([None], has)}), file)
+        columns = pa.schema([("k", pa.int64()), ("c", wanted)])
+        with pytest.raises(UnreadableTable, match="column 'c' as"):
+            ParquetTable.plan(str(tmp_path), ("k",), listed=[Listed(file)], columns=columns)
 
 
 def test_plain_files_have_a_newest_version_but_keep_none(tmp_path):

@@ -33,15 +33,19 @@ def plan(where: Path, key: tuple[str, ...], snapshot: int | None = None) -> Parq
     wanted = opened.metadata.current_snapshot_id if snapshot is None else snapshot
     scan = opened.scan(snapshot_id=wanted) if wanted else opened.scan()
     columns = opened.schema().as_arrow()
-    ids = {int(field.metadata[_FIELD_ID]): field.name for field in columns}
-    listed = [_file(task, where, ids) for task in scan.plan_files()]
+    named = opened.name_mapping()
+    numbers = {name: field.field_id for field in (named or ()) for name in field.names}
+    listed = [_file(task, columns, numbers) for task in scan.plan_files()]
     listed.sort(key=lambda file: str(file.path))
     return ParquetTable.plan(
         str(where), key, listed=listed, columns=columns, snapshot=f"Iceberg snapshot {wanted or 'none'}"
     )
 
 
-def _file(task: Any, where: Path, ids: dict[int, str]) -> Listed:
+def _file(task: Any, columns: pa.Schema, numbers: dict[str, int]) -> Listed:
+    """A data file. Its columns are the table's by their numbers, whatever they are called; `numbers` has those of the
+    columns of files that were written without any.
+    """
     path = Path(str(task.file.file_path).removeprefix("file://"))
     if task.delete_files:
         raise UnreadableTable(
@@ -55,15 +59,32 @@ def _file(task: Any, where: Path, ids: dict[int, str]) -> Listed:
         stored = pq.read_schema(path)
     except (OSError, pa.ArrowException) as fault:
         raise UnreadableTable(f"{path} cannot be read: {str(fault).splitlines()[0]}.") from fault
-    for field in stored:
-        number = int((field.metadata or {}).get(_FIELD_ID, b"-1"))
-        if (number in ids and ids[number] != field.name) or (number not in ids and field.name in ids.values()):
+    there = {_number_of(field) or numbers.get(field.name): field for field in stored}
+    names = []
+    for field in columns:
+        found = there.get(_number_of(field))
+        if found is None:
+            continue
+        names.append((field.name, found.name))
+        if found.type.num_fields and _number_of(found) and _inner(found.type) != _inner(field.type):
             raise UnreadableTable(
-                f"Column {ids.get(number, field.name)!r} of {where} is named {field.name!r} in {path.name}.",
-                why="The column was renamed, or dropped and made anew, after the file was written.",
+                f"What is within column {field.name!r} is not what {path} has there.",
+                why="It was renamed, or dropped and made anew; only whole columns are known by their numbers.",
                 do="Rewrite the table's files (rewrite_data_files), so that they have its present columns.",
             )
-    return Listed(path)
+    return Listed(path, names=tuple(names))
+
+
+def _number_of(field: pa.Field) -> int | None:
+    said = (field.metadata or {}).get(_FIELD_ID)
+    return None if said is None else int(said)
+
+
+def _inner(kind: pa.DataType) -> list[Any]:
+    """The numbers and names of the columns within one."""
+    fields = [kind.field(place) for place in range(kind.num_fields)]
+    own = pa.types.is_struct(kind)
+    return [(_number_of(field), field.name if own else "", _inner(field.type)) for field in fields]
 
 
 def _open(where: Path) -> Any:

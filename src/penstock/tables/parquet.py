@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import types as pt
 
 from penstock.errors import UnreadableTable, UnsupportedType
 from penstock.tables import bloom, files, keys, parquet_memory
@@ -27,21 +28,35 @@ class PlannedFile:
     """One file as it was when the table was planned.
 
     `constants` are the columns that it lacks, with the value that all of its rows have there: of a partition, or NULL
-    in files that are older than the column.
+    in files that are older than the column. `renamed` are those that it has under another name, and that name.
     """
 
     name: str
     size: int
     digest: str
     constants: tuple[tuple[str, Any], ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+
+    def stored(self, column: str) -> str:
+        """What a column of the table is called in the file."""
+        return dict(self.renamed).get(column, column)
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A file that belongs to a table, as a table format's own log has it."""
+    """A file that belongs to a table, as a table format's own log has it.
+
+    `names` are the table's columns that the file has, each with its name there; without them names are the same.
+    """
 
     path: Path
     constants: tuple[tuple[str, Any], ...] = ()
+    names: tuple[tuple[str, str], ...] | None = None
+
+    def columns(self, found: pa.Schema, table: pa.Schema) -> pa.Schema:
+        """The columns that were found in the file, under their names in the table; others are not the table's."""
+        names = self.names if self.names is not None else [(name, name) for name in found.names if name in table.names]
+        return pa.schema([found.field(stored).with_name(name) for name, stored in names])
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,8 +89,8 @@ class ParquetTable(Table):
         """A digest over the files' names, sizes and fingerprints."""
         digest = hashlib.sha256()
         for file in self.files:
-            constants = f"\0{file.constants}" if file.constants else ""
-            digest.update(f"{file.name}\0{file.size}\0{file.digest}{constants}\n".encode())
+            more = "".join(f"\0{each}" for each in (file.constants, file.renamed) if each)
+            digest.update(f"{file.name}\0{file.size}\0{file.digest}{more}\n".encode())
         return digest.hexdigest()[:32]
 
     @property
@@ -126,19 +141,26 @@ class ParquetTable(Table):
                 fields = found
                 _check_key(fields, key, path)
             constants = here.constants
+            renamed: tuple[tuple[str, str], ...] = ()
             if columns is not None:
+                found = here.columns(found, fields)
                 lacks = [each for each in fields.names if each not in found.names and each not in dict(constants)]
                 constants = (*constants, *((each, None) for each in lacks))
                 _check_key_stored(key, dict(constants), file)
-                found = pa.schema([each for each in found if each.name in fields.names])
-            _check_same(pa.schema([each for each in fields if each.name not in dict(constants)]), found, file)
-            planned.append(PlannedFile(name, size, digest, constants))
+                renamed = tuple((name, stored) for name, stored in here.names or () if name != stored)
+            read = pa.schema([each for each in fields if each.name not in dict(constants)])
+            _check_same(read, found, file, wider=columns is not None)
+            planned.append(PlannedFile(name, size, digest, constants, renamed))
+            stored = planned[-1].stored
+            # In the types in which they are read, by the names that they have in the file.
+            leaves, own = pa.schema([each.with_name(stored(each.name)) for each in read]), tuple(map(stored, key))
             for group in range(metadata.num_row_groups):
-                page = parquet_memory.page(len(scan), metadata.row_group(group), found, key, sizes)
+                row_group = metadata.row_group(group)
+                page = parquet_memory.page(len(scan), row_group, leaves, own, sizes)
                 if page.rows:
                     places.append((number, group))
-                    known = _spans(metadata.row_group(group), found, key), _bloom(metadata.row_group(group), found, key)
-                    scan.append(replace(page, spans=known[0], bloom=known[1]))
+                    spans, asked = _spans(row_group, leaves, own), _bloom(row_group, leaves, own)
+                    scan.append(replace(page, spans=spans, bloom=asked))
         if fields is None:
             raise UnreadableTable(
                 f"{path} holds no Parquet file.",
@@ -242,7 +264,11 @@ def _schema(metadata: pq.FileMetaData, file: Path) -> pa.Schema:
         raise UnsupportedType(f"{file}: {error.what}", why=error.why, do=error.do) from None
 
 
-def _check_same(first: pa.Schema, other: pa.Schema, file: Path) -> None:
+def _check_same(first: pa.Schema, other: pa.Schema, file: Path, *, wider: bool) -> None:
+    """Refuse a file with other columns; where a table's log has its types, they may be `wider` than those of a file."""
+    if wider:
+        as_read = {f.name: f.type for f in first}
+        other = pa.schema([f.with_type(as_read[f.name]) if _fits(f.type, as_read[f.name]) else f for f in other])
     ours, theirs = ({f.name: str(f.type) for f in schema} for schema in (first, other))
     if ours == theirs:
         return
@@ -256,3 +282,15 @@ def _check_same(first: pa.Schema, other: pa.Schema, file: Path) -> None:
         why=f"It has {'; '.join(faults)}.",
         do="Write all files of the table with the same columns and types.",
     )
+
+
+def _fits(stored: pa.DataType, wider: pa.DataType) -> bool:
+    """Whether every value of one type is one of the other, of the same kind.
+
+    >>> _fits(pa.int32(), pa.int64()), _fits(pa.int64(), pa.int32()), _fits(pa.int32(), pa.float64())
+    (True, False, False)
+    """
+    if pt.is_decimal128(stored) and pt.is_decimal128(wider):
+        return bool(stored.scale == wider.scale and stored.precision <= wider.precision)
+    whole = pt.is_signed_integer(stored) and pt.is_signed_integer(wider)
+    return (whole or (pt.is_floating(stored) and pt.is_floating(wider))) and stored.bit_width <= wider.bit_width

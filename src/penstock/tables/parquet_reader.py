@@ -20,7 +20,7 @@ from penstock.tables.parquet_memory import BUFFER, PageSizes, batch_rows, measur
 
 if TYPE_CHECKING:
     from penstock.tables.base import Hashes, RowIds
-    from penstock.tables.parquet import ParquetTable
+    from penstock.tables.parquet import ParquetTable, PlannedFile
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class ParquetReader(PageReader):
         return self._steadily(page, lambda file, group: bloom.may_have(self._filter(file, group, page), asked))
 
     def _filter(self, file: pq.ParquetFile, group: int, page: Page) -> bytes:
-        chunk = column_chunk(file.metadata.row_group(group), self._table.key[0])
+        chunk = column_chunk(file.metadata.row_group(group), self._planned(page).stored(self._table.key[0]))
         assert chunk is not None, "planned with a filter"
         path = self._table.locate(self._table.places[page.index][0])
         with open(path, "rb", buffering=0) as opened:
@@ -82,17 +82,19 @@ class ParquetReader(PageReader):
         number, group = self._table.places[page.index]
         path = self._table.locate(number)
         before, file = self._acquire(number)
-        fields, constants = self._fields(only), dict(self._table.files[number].constants)
-        stored = [name for name in fields.names if name not in constants]
+        fields, planned = self._fields(only), self._table.files[number]
+        constants = dict(planned.constants)
+        read = [name for name in fields.names if name not in constants]
         size = batch_rows(page.row_width)
         if only is not None:
-            size = min((self._batch(file, page, name) for name in stored), default=size)
+            size = min((self._batch(file, page, name) for name in read), default=size)
+        stored = list(map(planned.stored, read))
         try:
             for batch in file.iter_batches(size, row_groups=[group], columns=stored, use_threads=False):
                 columns = [
                     _constant(constants[field.name], field.type, batch.num_rows)
                     if field.name in constants
-                    else as_spark(batch.column(field.name), field.type, field.name)
+                    else as_spark(batch.column(planned.stored(field.name)), field.type, field.name)
                     for field in fields
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=fields)
@@ -111,8 +113,10 @@ class ParquetReader(PageReader):
         at = 0
         key = list(self._table.key)
         size = min(self._batch(file, page, name) for name in key)
-        for batch in file.iter_batches(size, row_groups=[group], columns=key, use_threads=False):
-            columns = [as_spark(batch.column(name), self._table.fields.field(name).type, name) for name in key]
+        stored, fields = list(map(self._planned(page).stored, key)), self._table.fields
+        for batch in file.iter_batches(size, row_groups=[group], columns=stored, use_threads=False):
+            own = zip(key, stored, strict=True)
+            columns = [as_spark(batch.column(there), fields.field(name).type, name) for name, there in own]
             out[at : at + batch.num_rows] = keys.hash_keys(columns)
             at += batch.num_rows
         return out
@@ -125,16 +129,20 @@ class ParquetReader(PageReader):
         order = None if ascending else np.argsort(rows, kind="stable")
         wanted = rows if order is None else rows[order]
         back = None if order is None else pa.array(np.argsort(order, kind="stable"))
-        constants = dict(self._table.files[self._table.places[page.index][0]].constants)
+        planned = self._planned(page)
+        constants = dict(planned.constants)
         picked = []
         for field in fields:
             if field.name in constants:
                 picked.append(_constant(constants[field.name], field.type, len(rows)))
                 continue
             size = self._batch(file, page, field.name)
-            column = _pick_column(file, group, field, wanted, size, page.rows)
+            column = _pick_column(file, group, field, planned.stored(field.name), wanted, size, page.rows)
             picked.append(column if back is None else column.take(back))
         return pa.RecordBatch.from_arrays(picked, schema=fields)
+
+    def _planned(self, page: Page) -> PlannedFile:
+        return self._table.files[self._table.places[page.index][0]]
 
     def _fields(self, only: Sequence[str] | None) -> pa.Schema:
         fields = self._table.fields
@@ -150,18 +158,20 @@ class ParquetReader(PageReader):
         return known[name]
 
     def _decoded(self, file: pq.ParquetFile, page: Page, name: str) -> int:
-        fields = self._table.fields
-        fixed = fixed_width(fields.field(name).type)
+        kind = self._table.fields.field(name).type
+        fixed = fixed_width(kind)
         if fixed is not None:
             return batch_rows(fixed)
         number, group = self._table.places[page.index]
+        planned = self._table.files[number]
+        stored = planned.stored(name)
+        fields = pa.schema([f.with_name(planned.stored(f.name)) for f in self._table.fields])
         metadata, firsts = file.metadata.row_group(group), self._firsts[number]
         own = [
             (chunk, firsts[leaf] if leaf < len(firsts) else None)
             for leaf in range(metadata.num_columns)
-            if owner((chunk := metadata.column(leaf)).path_in_schema, fields) == name
+            if owner((chunk := metadata.column(leaf)).path_in_schema, fields) == stored
         ]
-        kind = fields.field(name).type
         return min(batch_rows(width(chunk, kind, metadata.num_rows, first)) for chunk, first in own)
 
     def _steadily(self, page: Page, read: Callable[[Any, int], T]) -> T:
@@ -235,15 +245,17 @@ def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
 
 
-def _pick_column(file: pq.ParquetFile, group: int, field: pa.Field, wanted: RowIds, size: int, total: int) -> pa.Array:
+def _pick_column(
+    file: pq.ParquetFile, group: int, field: pa.Field, stored: str, wanted: RowIds, size: int, total: int
+) -> pa.Array:
     """Ascending rows of one column, which is decoded `size` rows at a time and no further than needed."""
     cuts = np.searchsorted(wanted, np.arange(0, total + size, size))
     parts = []
-    batches = file.iter_batches(size, row_groups=[group], columns=[field.name], use_threads=False)
+    batches = file.iter_batches(size, row_groups=[group], columns=[stored], use_threads=False)
     for number, batch in enumerate(batches):
         first, last = cuts[number], cuts[number + 1]
         if first < last:
-            values = batch.column(field.name)
+            values = batch.column(stored)
             if has_views(values.type):
                 values = as_spark(values, field.type)  # Arrow cannot pick from views
             picked = values.take(pa.array(wanted[first:last] - number * size))
