@@ -34,7 +34,8 @@ def test_program_ends_cleanly_when_asked(tmp_path: Path, number: signal.Signals)
     assert {int(entry.stem) for entry in (staging.parent / "ledger").iterdir()} == commits
     assert not list(staging.iterdir())
     assert not program.members()
-    assert list((shop.base / "tmp").iterdir()) == []
+    left = list((shop.base / "tmp").iterdir())
+    assert left == [], "\n".join(path.read_text() for path in left if path.suffix == ".log")
     assert shop.batches() < 12, "it was to stop before its end"
     shop.check_so_far()
     if number == signal.SIGTERM:

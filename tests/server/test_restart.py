@@ -199,7 +199,12 @@ def test_200_queries_survive_kills_at_every_moment_and_are_answered_as_the_judge
                     del wrong[name]
                 return True
 
-            eventually(settled, 180)
+            try:
+                eventually(settled, 300)
+            except AssertionError:
+                listed_now = client.get("/queries").json()["queries"]
+                states = {query["name"]: query["state"] for query in listed_now if query["name"] in wrong}
+                raise AssertionError(f"{states}\n{server.said()}") from None
             assert all(len(shop.judge(sql)) for _, sql in list(queries.values())[::50])
             assert running(client)
             expected = shop.judge(queries["near30"][1])

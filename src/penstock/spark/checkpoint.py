@@ -17,7 +17,17 @@ from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse
 from penstock.plan.base import STATE_FORMAT, Plan
 from penstock.spark.files import Held, read_whole, take_lock, write_whole
 from penstock.spark.host import check_identity
-from penstock.spark.spark_files import RESTORE, check_state, gap, missing, numbers, read_checked, read_json, read_log
+from penstock.spark.spark_files import (
+    RESTORE,
+    check_state,
+    gap,
+    missing,
+    numbers,
+    read_checked,
+    read_json,
+    read_log,
+    remove_half_begun,
+)
 from penstock.tables.places import place_of
 
 #: Whose a checkpoint is.
@@ -131,8 +141,7 @@ class Checkpoint:
     def _check_whole(self) -> None:
         """Spark's own files: a cut one must stop the query here and by name, not somewhere inside the JVM."""
         started = any((self.path / "offsets").glob("[0-9]*"))
-        if not started:
-            self._remove_halves()
+        remove_half_begun(self.path)
         metadata = self.path / "metadata"
         if started and not metadata.exists():
             raise CheckpointDamaged(
@@ -147,11 +156,6 @@ class Checkpoint:
             for entry in log.glob("[0-9]*") if log.is_dir() else ():
                 read_log(entry, least=2 if log == offsets else 1)
         self._check_order(numbers(offsets), numbers(commits))
-
-    def _remove_halves(self) -> None:
-        """What a kill left of the very first entry: Spark takes such a file for another query's, and never begins."""
-        for half in (self.path / "offsets").glob(".*.tmp*"):
-            half.unlink(missing_ok=True)
 
     def _check_order(self, planned: list[int], committed: list[int]) -> None:
         """A log without one of its entries reads as a shorter log: Spark would plan again what was done."""

@@ -96,9 +96,11 @@ class Running:
         """Finish the micro-batch under way, then stop."""
         self._stopping.set()
         until = time.monotonic() + patience
-        while self.active and time.monotonic() < until:
-            status = self.query.status
-            if self._held.is_set() or not status["isTriggerActive"]:
+        idle = False
+        while self.active and not self._held.is_set() and time.monotonic() < until:
+            was_idle, idle = idle, not self.query.status["isTriggerActive"]
+            # A single look may fall between two micro-batches: the next one would be interrupted in its middle.
+            if was_idle and idle:
                 break
             time.sleep(0.02)
         self.query.stop()

@@ -57,6 +57,14 @@ def read_json(path: Path, text: str | bytes) -> object:
         raise damaged(path) from None
 
 
+def remove_half_begun(checkpoint: Path) -> None:
+    """Remove what a kill left of the very first entry: Spark takes it for another query's, and would never begin."""
+    offsets = checkpoint / "offsets"
+    if not numbers(offsets):
+        for half in offsets.glob(".*.tmp*"):
+            half.unlink(missing_ok=True)
+
+
 def numbers(log: Path) -> list[int]:
     """The micro-batches in one of Spark's logs, in order."""
     return sorted(int(entry.name) for entry in log.glob("[0-9]*") if entry.name.isdigit())

@@ -24,6 +24,7 @@ from penstock.errors import SourceLost, UnknownColumn, UnsupportedType
 from penstock.plan.view import CHUNK, Changing
 from penstock.plan.views.kinds import common, kind_of
 from penstock.spark.crash import crash_point
+from penstock.spark.spark_files import remove_half_begun
 from penstock.spark.views.parquet import rows_of
 
 if TYPE_CHECKING:
@@ -230,6 +231,7 @@ def in_chunks(entries: Sequence[Waiting], most: int = CHUNK) -> list[list[Waitin
 def follow(stream: DataFrame, place: Path, checkpoint: Path, trigger: dict[str, Any]) -> StreamingQuery:
     """Write a stream of changes to its log, each micro-batch as one entry."""
     place.mkdir(parents=True, exist_ok=True)
+    remove_half_begun(checkpoint)
     return (
         stream.writeStream.foreachBatch(_writer(place))
         .option("checkpointLocation", str(checkpoint))
