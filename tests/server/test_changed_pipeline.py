@@ -89,3 +89,24 @@ def test_options_mean_the_same_in_whatever_order_they_come_back(tmp_path: Path) 
         identities.append(group.plan.identity())
         engine.stop()
     assert identities[0] == identities[1]
+
+
+def test_a_table_in_csv_files_that_change_is_the_same_table(tmp_path: Path) -> None:
+    text = PIPELINE + '[tables.products]\npath = "products.csv"\nkey = "order_id"\n'
+    tables = []
+    for rows in ("order_id,name\n1,pear\n", "2,plum\n"):
+        with (tmp_path / "products.csv").open("a") as file:
+            file.write(rows)
+        engine = dry_engine(tmp_path, text=text)
+        if not tables:
+            engine.register(
+                "q", "SELECT name, quantity FROM orders, products WHERE orders.order_id = products.order_id"
+            )
+        group = eventually(lambda engine=engine: engine._groups.get(engine.status("q")["group"]))
+        tables.append((group.plan.identity(), group.plan.table.version, group.plan.table.rows))
+        engine.stop()
+    (first, was, _), (second, now, count) = tables
+    assert first == second
+    assert was != now
+    assert count == 2
+    assert len(list((tmp_path / "pipeline-run" / "tables").glob("products-*"))) == 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import BadOption, BadQuery, LimitReached, NameTaken, UnknownQuery
+from penstock.plan.pipeline.csv_tables import settled
 from penstock.plan.pipeline.spec import Pipeline, Query
 from penstock.plan.units import parse_duration
 from penstock.server.books import Books, Entry
@@ -64,9 +66,14 @@ class Engine:
         trigger: Mapping[str, Any] | None = None,
     ) -> None:
         self.limits = limits or Limits()
-        self.pipeline = pipeline
         self.began = time.monotonic()
         self._books = Books(pipeline.folder)
+        try:
+            tables = {name: settled(table, pipeline.folder) for name, table in pipeline.tables.items()}
+        except BaseException:
+            self._books.close()
+            raise
+        self.pipeline = pipeline = replace(pipeline, tables=tables)
         self._registry = Registry(self._books, Maker(Sources(pipeline, spark)))
         self._lock = self._registry.lock
         self._views = Views(pipeline, spark)

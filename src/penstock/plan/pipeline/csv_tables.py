@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,6 +42,24 @@ def table_path(table: TableFile, folder: Path) -> Path:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return whole
+
+
+def settled(table: TableFile, folder: Path) -> TableFile:
+    """The table as it can be read, by a path that stays the same when CSV files change: checkpoints know it by that.
+
+    For whoever holds `folder`; what the files were written to before is deleted.
+    """
+    if table.format != "csv":
+        return table
+    whole = table_path(table, folder)
+    link = whole.with_name(table.name)
+    scratch = whole.with_name(f".{table.name}-{uuid.uuid4().hex[:8]}")
+    scratch.symlink_to(whole.name)
+    scratch.replace(link)
+    for old in link.parent.glob(f"{table.name}-*"):
+        if old != whole:
+            shutil.rmtree(old, ignore_errors=True)
+    return replace(table, path=link, format="parquet", options={})
 
 
 def _write(file: Path, target: Path, table: TableFile) -> None:
