@@ -22,25 +22,13 @@ from penstock.spark.views.store import File, TableVersion
 
 
 def held_rows(version: TableVersion, keys: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows of a table whose key columns have values of `keys`, as often as they are there."""
-    names = keys.column_names
+    """The rows of a table whose key is one of `keys`, none of which is NULL, as often as they are there."""
     found, signs = _candidates(version, keys, schema)
-    if not found.num_rows:
-        return found
     # Each key column fits some wanted key; only whole keys count.
-    marked = pa.concat_tables(
-        [
-            keys.append_column(SIGN, pa.array(np.zeros(keys.num_rows, np.int64))),
-            found.select(names).append_column(SIGN, pa.array(np.ones(found.num_rows, np.int64))),
-        ]
-    )
-    wanted = marked.append_column("", pa.array(np.arange(marked.num_rows)))
-    groups = wanted.group_by(names, use_threads=False).aggregate([(SIGN, "min"), ("", "list")])
-    real = groups.filter(pc.equal(groups[f"{SIGN}_min"], 0))["_list"].combine_chunks().flatten()
+    numbered = found.select(keys.column_names).append_column("", pa.array(np.arange(found.num_rows)))
+    real = numbered.join(keys, keys.column_names, join_type="left semi", use_threads=False)[""]
     places = np.sort(np.asarray(real))
-    places = places[places >= keys.num_rows] - keys.num_rows
-    rows = found.take(places)
-    return _netted(rows, signs[places])
+    return _netted(found.take(places), signs[places])
 
 
 def held_counts(version: TableVersion, rows: pa.Table) -> npt.NDArray[np.int64]:
@@ -81,7 +69,7 @@ def netted_parts(parts: Sequence[File], schema: pa.Schema) -> pa.Table:
 
 def _candidates(version: TableVersion, wanted: pa.Table, schema: pa.Schema) -> tuple[pa.Table, npt.NDArray[np.int64]]:
     """Rows each of whose wanted columns has some wanted value, with their signs."""
-    condition = after = ds.scalar(True)
+    condition, after = ds.scalar(True), None
     for name in wanted.column_names:
         values = wanted[name].combine_chunks().unique()
         fits = ds.field(name).isin(values)
@@ -94,7 +82,7 @@ def _candidates(version: TableVersion, wanted: pa.Table, schema: pa.Schema) -> t
             low, high = pc.min_max(values).values()
             fits = (ds.field(name) >= low) & (ds.field(name) <= high) & fits
         if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
-            after = after & fits  # statistics pass over NaN
+            after = fits if after is None else after & fits  # statistics pass over NaN
         else:
             condition = condition & fits
     parts, signs = [schema.empty_table()], [np.zeros(0, np.int64)]
@@ -128,6 +116,8 @@ def _scan(
 
 def _netted(rows: pa.Table, signs: npt.NDArray[np.int64]) -> pa.Table:
     """Rows as often as their signs add up to."""
+    if (signs > 0).all():
+        return rows
     numbered = rows.append_column("", pa.array(np.arange(rows.num_rows))).append_column(SIGN, pa.array(signs))
     groups = numbered.group_by(rows.column_names, use_threads=False).aggregate([("", "min"), (SIGN, "sum")])
     counts = np.maximum(np.asarray(groups[f"{SIGN}_sum"]), 0)
