@@ -160,7 +160,7 @@ sink = {{ path = "out/" }}
 def test_check_says_what_is_there_and_every_fault_with_its_line(folder: Path) -> None:
     said = CliRunner().invoke(app, ["check", str(folder / "pipeline.toml")])
     assert said.exit_code == 0, said.output
-    for words in ("orders", "table join", "join_table", "order_id int64"):
+    for words in ("orders", "table join", "join_table", "order_id long"):
         assert words in said.output
     text = PIPELINE.replace("price > 5", "prise > 5").replace('how = "left"', 'how = "lift"')
     (folder / "pipeline.toml").write_text(text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import threading
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from rich.table import Table as Grid
 from penstock.cli.say import asking, console, show_error, step, without_interrupts
 from penstock.errors import BadOption, PenstockError
 from penstock.kernels.contract import SET_ASIDE
+from penstock.plan.pipeline.columns import fits, name_of
 from penstock.plan.pipeline.starting import starting
 from penstock.server.made import Made
 from penstock.server.pipelines import Run, checked, open_session
@@ -55,7 +58,10 @@ def _shared(made: dict[str, Made]) -> int:
 
 
 def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
+    """Columns as the file writes them: the names of Arrow's types are not known there."""
+    names = [name if re.fullmatch(r"[\w-]+", name) else json.dumps(name, ensure_ascii=False) for name in schema.names]
+    kinds = [name_of(field.type) if fits(field) else str(field.type) for field in schema]
+    return ", ".join(map(" ".join, zip(names, kinds, strict=True)))
 
 
 def run(path: Path) -> int:
