@@ -1,6 +1,7 @@
 """Bad input to `join_streams`, found before anything runs: each error says what is wrong, why, and what to do."""
 
 import pickle
+from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
@@ -10,9 +11,11 @@ import penstock as ps
 from penstock.errors import BadOption, KeyTypeMismatch, MemoryTooSmall, PlanError, UnknownColumn, UnsupportedType
 from penstock.kernels.window.custom import Custom
 from penstock.kernels.window.windows import LandmarkWindow, RowWindow, TimeWindow
+from penstock.models.stream_models import LinearTrend, Noise
 from penstock.plan.join_shared import JoinSharedPlan
 from penstock.plan.join_streams import JoinStreamsPlan
 from penstock.plan.two_streams import read_window
+from penstock.spark.agreement import terms_of
 
 LEFT = pa.schema([("id", pa.int64()), ("lt", pa.timestamp("us", "UTC")), ("v", pa.string())])
 RIGHT = pa.schema([("id", pa.int64()), ("rt", pa.timestamp("us", "UTC")), ("w", pa.list_(pa.int8()))])
@@ -137,3 +140,26 @@ def test_a_plan_travels_and_explains_itself():
     assert plan(policy=lambda keys, ages, partner: ages).policy.name == Custom.name
     assert plan(slots=None, cores=4).slots == 4
     assert plan(within=ps.rows(3), slots=None, cores=4).slots == 1
+
+
+def test_the_terms_of_a_micro_batch_tell_policies_and_probabilities_apart():
+    """One that is in the output already must let go of the same rows when it is run again."""
+
+    def custom(weight):
+        return lambda keys, ages, partner: weight * ages
+
+    trend = LinearTrend(1.0, 0.0, Noise.uniform(3))
+    given = [
+        {"policy": "prob"},
+        {"policy": "life"},
+        {"policy": custom(1)},
+        {"policy": custom(-1)},
+        {"policy": ps.heeb(), "slots": 1},
+        {"policy": ps.heeb(alpha=3.0), "slots": 1},
+        {"policy": ps.heeb(trend), "slots": 1},
+        {"policy": ps.heeb(replace(trend, slope=2.0)), "slots": 1},
+        {"policy": "prob", "probabilities": (None, lambda keys: keys)},
+    ]
+    texts = [str(terms_of(plan(**options))) for options in given]
+    assert len(set(texts)) == len(given)
+    assert texts == [str(terms_of(plan(**options))) for options in given]

@@ -102,6 +102,8 @@ class JoinStreamsPlan(Plan):
     seed: int = 0
     #: The condition as it was when the join was planned: workers run it, and it may change what it holds.
     told: str = field(init=False, default="")
+    #: By what rows are let go, in full: a micro-batch that is run again must let go of the same ones.
+    judged: str = field(init=False, default="")
 
     name: ClassVar[str] = "join_streams"
     reports: ClassVar[tuple[Metric, ...]] = WindowJoin.reports
@@ -109,6 +111,8 @@ class JoinStreamsPlan(Plan):
     def __post_init__(self) -> None:
         if self.where is not None:
             object.__setattr__(self, "told", function_text(self.where))
+        given = [self.policy, *(one for one in self.probabilities if one is not None)]
+        object.__setattr__(self, "judged", "; ".join(map(function_text, given)))
 
     @classmethod
     def checked(
