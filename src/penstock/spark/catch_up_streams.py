@@ -3,7 +3,8 @@
 A pair was produced live if and only if both rows were in memory in the same step, so the residence of rows decides
 alone which are missing; the live results are not looked at. A missing pair belongs to the micro-batch of its later row:
 a run takes those of the micro-batches that are new, and its ledger entry says up to which. An outer row belongs to the
-first run that knows that its window is closed.
+first run that knows that its window is closed: by the event times in the archive, and the notes on those of rows that
+are not in it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pyspark.sql import functions as fn
 
 from penstock.errors import BadOption, PlanError
 from penstock.kernels.contract import RESULTS
+from penstock.kernels.window.notes import AHEAD
 from penstock.kernels.window.shape import ARCHIVE, NOTES, RESIDENCE, RESIDENCE_SCHEMA, Shape, truths
 from penstock.kernels.window.windows import LEFT, RIGHT, LandmarkWindow, RowWindow, TimeWindow
 from penstock.spark.archive import Archive
@@ -140,11 +142,11 @@ def run_catch_up_streams(
 
 def _check_goes_on(plan: JoinStreamsPlan, was: dict[str, str]) -> None:
     now = dict(plan.identity())
-    differing = [name for name in now if name != "slots" and was.get(name) != now[name]]
+    differing = [name for name in was | now if name != "slots" and was.get(name) != now.get(name)]
     if differing:
         raise PlanError(
             "Earlier runs of this catch-up made another join.",
-            why="; ".join(f"{name}: was {was.get(name)!r}, is {now[name]!r}" for name in differing) + ".",
+            why="; ".join(f"{name}: was {was.get(name)!r}, is {now.get(name)!r}" for name in differing) + ".",
             do="Give the same options as before, which are those of the flow.",
         )
 
@@ -158,21 +160,23 @@ class _Job:
         self._spark, self._plan, self._shape, self._done = spark, plan, plan.shape, done
         self._files = files
         self._sides = [self._side(side) for side in (LEFT, RIGHT)]
-        known = [self._known(frame) for frame in self._sides]
+        known = [self._known(side) for side in (LEFT, RIGHT)]
         latest = [row["latest"] for row in known]
         mark = None if None in latest else min(latest) - plan.lateness
         self.now = _Clock(through, mark, (known[LEFT]["rows"], known[RIGHT]["rows"]))
         self.new_rows = sum(row["fresh"] for row in known)
         self.left_early = sum(row["early"] for row in known)
 
-    def _known(self, frame: DataFrame) -> dict[str, Any]:
-        found = frame.agg(
+    def _known(self, side: int) -> dict[str, Any]:
+        found = self._sides[side].agg(
             fn.max("_time").alias("latest"),
             fn.coalesce(fn.max("_number") + 1, fn.lit(0)).alias("rows"),
             fn.count_if(fn.col("_batch") > self._done.through).alias("fresh"),
             fn.count_if(fn.col("_until") < _EVER).alias("early"),
         )
-        return found.collect()[0].asDict()
+        ahead = self._noted(side).where(fn.col("_reason") == AHEAD).agg(fn.max("_left").alias("ahead"))
+        row = found.crossJoin(ahead).collect()[0].asDict()
+        return row | {"latest": max((row[n] for n in ("latest", "ahead") if row[n] is not None), default=None)}
 
     def write(self, ledger: Ledger, number: int) -> list[dict[str, Any]]:
         """All that is missing, as staged files."""
@@ -206,10 +210,14 @@ class _Job:
         # Columns go by their places: a name may have dots or backticks in it.
         own = [f"c{i}" for i in range(len(self._shape.sides[side]))]
         rows = rows.toDF(*own, *rows.columns[len(own) :])
-        left = self._read(RESIDENCE, RESIDENCE_SCHEMA).where(fn.col("_side") == side)
-        notes = left.groupBy("_slot", "_number").agg(
-            fn.min(fn.when(fn.col("_reason") == "evicted", fn.col("_left"))).alias("_gone"),
-            fn.min("_batch").alias("_noted"),
+        notes = (
+            self._noted(side)
+            .where(fn.col("_reason") != AHEAD)
+            .groupBy("_slot", "_number")
+            .agg(
+                fn.min(fn.when(fn.col("_reason") == "evicted", fn.col("_left"))).alias("_gone"),
+                fn.min("_batch").alias("_noted"),
+            )
         )
         joined = rows.drop("_reason").join(notes, ["_slot", "_number"], "left")
         return joined.select(
@@ -218,6 +226,10 @@ class _Job:
             fn.coalesce("_left", "_gone", fn.lit(_EVER)).alias("_until"),
             fn.when(fn.col("_left").isNotNull(), fn.col("_batch")).otherwise(fn.col("_noted")).alias("_noted"),
         )
+
+    def _noted(self, side: int) -> DataFrame:
+        """The notes on rows of a side that left too soon, and on its event time."""
+        return self._read(RESIDENCE, RESIDENCE_SCHEMA).where(fn.col("_side") == side)
 
     def _named(self, side: int) -> DataFrame:
         frame = self._sides[side]

@@ -18,6 +18,7 @@ from penstock.kernels.window.evict import Contest, decide
 from penstock.kernels.window.exact import Exact
 from penstock.kernels.window.heeb import Heeb
 from penstock.kernels.window.life import Life
+from penstock.kernels.window.notes import AHEAD
 from penstock.kernels.window.prob import Prob
 from penstock.kernels.window.rand import Rand
 from penstock.kernels.window.recall import Recall
@@ -351,6 +352,17 @@ def test_rows_pushed_out_of_a_row_window_are_results_before_any_row_must_go():
     closed = {(side, number) for side in (0, 1) for number in range(6 * 130 - 100)}
     noted = {(row["_side"], row["_number"]) for row in out["residence"].to_pylist()} & closed
     assert out["results"].num_rows + len(noted) == len(closed)
+
+
+@pytest.mark.parametrize(("how", "told"), [("full", [(1, 900), (0, 950), (1, 40)]), ("inner", [])])
+def test_the_archive_of_an_outer_join_knows_event_times_of_rows_that_it_does_not_have(how, told):
+    """Rows without key close windows, too; only catch-up could not know it."""
+    shape = Shape(LEFT, RIGHT, (("k", "k"),), how)
+    host = Host(lambda: make(Prob(), TimeWindow(100, 100), shape=shape, archive=True), event_time=EventTime(TIMES))
+    host.step([rows(0, [1, None], [20, 10]), rows(1, [1, None], [20, 900])])
+    host.step([rows(0, [2, None], [30, 950]), rows(1, [None], [40])])
+    notes = host.results()["residence"].to_pylist()
+    assert [(row["_side"], row["_left"]) for row in notes if row["_reason"] == AHEAD] == told
 
 
 def test_rows_that_a_smaller_budget_has_no_room_for_go_before_rows_come():

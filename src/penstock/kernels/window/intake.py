@@ -7,12 +7,14 @@ from collections.abc import Callable, Generator, Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA, Emission
 from penstock.kernels.measure import fixed_width, runs
 from penstock.kernels.row_text import row_texts
 from penstock.kernels.window.arrivals import cost_of, costs_of
 from penstock.kernels.window.shape import LATE, Shape
+from penstock.kernels.window.windows import FAR
 from penstock.tables.keys import hash_keys, joinable
 
 U64 = npt.NDArray[np.uint64]
@@ -57,6 +59,11 @@ class Intake:
         column = rows.column(self._times[side])
         micro = column.cast(pa.timestamp("us", column.type.tz), safe=False)
         return micro.cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+
+    def latest(self, side: int, rows: pa.RecordBatch) -> int:
+        """The largest event time, also of rows that cannot take part; before all times where there is none."""
+        found = pc.max(rows.column(self._times[side])) if self._times is not None else None
+        return found.cast(pa.timestamp("us", found.type.tz)).value if found is not None and found.is_valid else -FAR
 
     # -- which can take part -----------------------------------------------------------------------------------
 

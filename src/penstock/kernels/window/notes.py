@@ -12,6 +12,9 @@ from penstock.kernels.window.shape import ARCHIVE, NOTES, RESIDENCE, RESIDENCE_S
 
 I64 = npt.NDArray[np.int64]
 
+#: The reason of a note that is of no row: how far event time has come by rows that are not in the archive.
+AHEAD = "ahead"
+
 
 def arrived(shape: Shape, side: int, ready: Ready, slot: int, step: int, places: tuple[I64, I64] | None) -> Emission:
     """Rows that came, with their numbers and how many of the other side were before them; without these, shed."""
@@ -40,3 +43,9 @@ def left(side: int, numbers: I64, slot: int, step: int, reason: str) -> Emission
         pa.array([reason] * count, pa.string()),
     ]
     return Emission(RESIDENCE, pa.RecordBatch.from_arrays(columns, schema=RESIDENCE_SCHEMA))
+
+
+def ahead(side: int, slot: int, time: int) -> Emission:
+    """A side has come so far in event time, by rows that join nothing: they close windows, and are not archived."""
+    row = {"_side": side, "_slot": slot, "_number": None, "_left": time, "_reason": AHEAD}
+    return Emission(RESIDENCE, pa.RecordBatch.from_pylist([row], schema=RESIDENCE_SCHEMA))

@@ -34,7 +34,8 @@ NOTES = pa.schema(
         ("_reason", pa.string()),
     ]
 )
-#: Rows that left memory before they left the window, and the last step in which they were there.
+#: Rows that left memory before they left the window, and the last step in which they were there. Where event time has
+#: come further by rows that are not in the archive, a note of no row says how far, as `_left`.
 RESIDENCE_SCHEMA = pa.schema(
     [
         ("_side", pa.int32()),

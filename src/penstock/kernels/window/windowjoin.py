@@ -99,6 +99,8 @@ class WindowJoin(Kernel):
     ) -> None:
         self._shape, self._window, self._times = shape, window, times
         self._fixed, self._archive, self._slot = fixed, archive, slot
+        #: Of inner joins the archive need not know when windows are closed.
+        self._notes_ahead = archive and window.timed and shape.how != "inner"
         self.budget = budget
         self._slice = min(_SLICE_BYTES, budget // 8)
         each = (budget // 32 if estimator is None else estimator // 2) if policy.lossy else 0
@@ -143,9 +145,11 @@ class WindowJoin(Kernel):
         queue = Queue(self._shape.sides, self._times is not None)
         # What the window does not need yet is room for a burst.
         self._share = max(self._share, self._room - sum(side.cost for side in self._sides))
-        came = 0.0
+        came, latest = 0.0, [-FAR, -FAR]
         for side, rows in batch:
             self._counts["rows_in"] += rows.num_rows
+            if self._notes_ahead:
+                latest[side] = max(latest[side], self._intake.latest(side, rows))
             keyless = self._alone if self._shape.outer(side) else None
             able = yield from self._intake.able(side, rows, self._clock.watermark, self._counts, keyless)
             for part in self._intake.gulps(able):
@@ -159,6 +163,8 @@ class WindowJoin(Kernel):
             yield from self._shed(queue)
             self._counts["missed_estimate"] += self._recall.look_back(self._sides, self._log)
         yield from self._meet(queue)
+        if self._notes_ahead:
+            yield from self._note_ahead(latest)
         if not self._window.timed:
             # Rows that came have pushed others out of the window: results of an outer join, before any row must go.
             yield from self._close()
@@ -304,6 +310,12 @@ class WindowJoin(Kernel):
             note = lambda used: self._note(books + used)  # noqa: E731
             for pairs in self._pairing.results(coming, probes, self._sides, self._free(books), note):
                 yield self._result(pairs)
+
+    def _note_ahead(self, latest: list[int]) -> Iterator[Emission]:
+        """Tell the archive how far event time has come, where it has no row that says so."""
+        for side in _SIDES:
+            if latest[side] > self._clock.latest[side]:
+                yield notes.ahead(side, self._slot, latest[side])
 
     def _result(self, rows: pa.RecordBatch) -> Emission:
         self._counts["rows_out"] += rows.num_rows
