@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import re
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,9 +120,37 @@ def test_partitions_have_tokens_of_their_own():
         check_name("no good.name")
 
 
-def test_a_kind_is_told_and_read_back():
-    import pyarrow as pa
+def test_a_partition_is_named_by_any_value_that_equals_the_columns_and_by_no_other():
+    """A value of another type would name a partition that nothing is ever published to."""
+    noon, berlin = datetime(2026, 1, 1, 12, tzinfo=UTC), timezone(timedelta(hours=1))
+    zoned, plain, bare = pa.timestamp("us", "UTC"), pa.timestamp("us"), noon.replace(tzinfo=None)
+    same = [
+        (pa.int32(), 7, [7, 7.0, np.int64(7), Decimal(7)], ["7", 7.5, True, None, 2**40]),
+        (pa.string(), "7", ["7"], [7, b"7", None]),
+        (pa.binary(), b"7", [b"7"], ["7", 7]),
+        (pa.bool_(), True, [True], [1, "true"]),
+        (pa.float64(), 0.5, [0.5, np.float32(0.5)], ["0.5", math.nan]),
+        (pa.float64(), 0.0, [0, -0.0], ["0"]),
+        (pa.float32(), np.float32(0.1).item(), [0.1], ["0.1"]),
+        (pa.decimal128(9, 2), Decimal("7.50"), [Decimal("7.5")], [Decimal("7.501"), "7.50"]),
+        (pa.date32(), date(2026, 1, 1), [date(2026, 1, 1)], [bare, "2026-01-01"]),
+        (zoned, noon, [noon, noon.astimezone(berlin)], [bare, "2026-01-01"]),
+        (plain, bare, [bare], [noon, date(2026, 1, 1)]),
+    ]
+    for column, published, alike, others in same:
+        kind = Kind("min", pa.int64(), pa.int64(), partition_by=pa.schema([("part", column)]))
+        there = token(pa.array([published], column).to_pylist())
+        assert [kind.partition(value) for value in alike] == [there] * len(alike)
+        for value in others:
+            with pytest.raises(BadOption, match=re.escape(str(column))):
+                kind.partition(value)
+    with pytest.raises(BadOption, match="not divided"):
+        Kind("min", pa.int64(), pa.int64()).partition("7")
 
+
+def test_a_kind_is_told_and_read_back():
+    parts = pa.schema([("city", pa.string()), ("day", pa.date32())])
     for x in (pa.decimal128(12, 3), pa.timestamp("us", "UTC"), pa.float32()):
-        for kind in (Kind("min", x, pa.int8()), Kind("min", x, pa.int8(), x2=pa.float64())):
+        plain = Kind("min", x, pa.int8())
+        for kind in (plain, replace(plain, x2=pa.float64()), replace(plain, partition_by=parts)):
             assert Kind.from_json(kind.to_json()) == kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -20,12 +21,26 @@ from penstock.errors import BadOption, BrokerUnreachable
 from tests.broker.world import World
 
 pytestmark = pytest.mark.services
+PARTS = pa.schema([("city", pa.string()), ("desk", pa.int64())])
+HERE, ELSEWHERE = ("New York", 7), ("a.b", 7)
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[NatsServer]:
     with NatsServer() as running:
         yield running
+
+
+def divided(kind: Kind) -> Kind:
+    """The same, with partitions."""
+    return replace(kind, partition_by=PARTS)
+
+
+def here(messages: pa.Table) -> pa.Table:
+    """Messages of one partition."""
+    for field, value in zip(PARTS, HERE, strict=True):
+        messages = messages.append_column(field, pa.array([value] * messages.num_rows, field.type))
+    return messages
 
 
 async def heard(subscribers: list[Subscriber], want: list[list[object]], seconds: float = 10) -> list[list[object]]:
@@ -96,19 +111,19 @@ def test_each_way_of_delivery_tells_every_change_once_over_the_broker(server: Na
 def test_a_cell_that_nobody_is_left_in_is_listened_to_no_longer(server: NatsServer):
     async def run() -> None:
         world = World(seed=8)
-        publisher = Publisher(server.url, "left", world.kind)
+        publisher = Publisher(server.url, "left", divided(world.kind))
         await publisher.open()
         gateway = await NatsGateway(server.url, "left", "g").open()
-        gone, stays = await gateway.subscribe_all([(0, 20), (3, 9)])
-        elsewhere = await gateway.subscribe(0, 20, partition="elsewhere")
-        await publisher.publish(0, world.batch(40))
+        gone, stays = await gateway.subscribe_all([(0, 20), (3, 9)], partition=HERE)
+        elsewhere = await gateway.subscribe(0, 20, partition=ELSEWHERE)
+        await publisher.publish(0, here(world.batch(40)))
         known = world.answers(0, 20)
         assert await heard([gone], [known]) == [known]
         for one in (gone, elsewhere, elsewhere):
             gateway.unsubscribe(one)
         # Someone who is back at once misses nothing.
-        back = await gateway.subscribe(0, 20, after=gone.after, value=known[-1])
-        await publisher.publish(1, world.batch(40))
+        back = await gateway.subscribe(0, 20, partition=HERE, after=gone.after, value=known[-1])
+        await publisher.publish(1, here(world.batch(40)))
         more = world.answers(0, 20)[len(known) :]
         assert await heard([back, gone], [more, []]) == [more, []]
         for one in (back, stays):
@@ -118,8 +133,8 @@ def test_a_cell_that_nobody_is_left_in_is_listened_to_no_longer(server: NatsServ
                 await asyncio.sleep(0.05)
         listening = [one.subject for one in gateway._client._subs.values() if one.subject.startswith("left.")]
         assert (listening, gateway.desk.rooms, len(gateway._locks)) == ([], {}, 0)
-        await publisher.publish(2, world.batch(40))
-        again = await gateway.subscribe(0, 20, after=back.after, value=(known + more)[-1])
+        await publisher.publish(2, here(world.batch(40)))
+        again = await gateway.subscribe(0, 20, partition=HERE, after=back.after, value=(known + more)[-1])
         want = world.answers(0, 20)[len(known + more) :]
         assert await heard([again], [want]) == [want]
         for each in (gateway, publisher):
@@ -310,17 +325,18 @@ def test_a_stream_that_begins_in_the_middle_of_any_slot_has_lost_something():
 def test_partitions_are_asked_for_by_their_values(server: NatsServer):
     async def run() -> None:
         world = World(seed=4)
-        publisher = Publisher(server.url, "parts", world.kind)
+        publisher = Publisher(server.url, "parts", divided(world.kind))
         await publisher.open()
         gateway = await NatsGateway(server.url, "parts", "g").open()
-        here = await gateway.subscribe(0, 20, partition=("New York", "a.b"))
-        other = await gateway.subscribe(0, 20, partition="New York")
-        messages = world.batch(40)
-        for name, value in (("city", "New York"), ("desk", "a.b")):
-            messages = messages.append_column(name, pa.array([value] * messages.num_rows))
-        await publisher.publish(0, messages, ["city", "desk"])
+        inside, other = [await gateway.subscribe(0, 20, partition=part) for part in (HERE, ELSEWHERE)]
+        for wrong, said in ((("New York", "7"), "'desk', which is of type int64"), ("New York", "divided by city")):
+            with pytest.raises(BadOption, match=said):
+                await gateway.subscribe(0, 20, partition=wrong)
+        with pytest.raises(BadOption, match="divided by city"):
+            await gateway.subscribe(0, 20)
+        await publisher.publish(0, here(world.batch(40)))
         want = [world.answers(0, 20), []]
-        assert await heard([here, other], want) == want
+        assert await heard([inside, other], want) == want
         await gateway.close()
         await publisher.close()
 
@@ -452,7 +468,8 @@ def test_a_gateway_that_fails_while_it_follows_or_comes_back_tries_again(server:
         for batch in range(3):
             await asyncio.sleep(0.3)
             if batch == 1:
-                await gateway._client.close()
+                # It may be connecting again at this very moment.
+                await gateway._disconnect()
             await publisher.publish(batch, world.batch(20))
         want = [world.answers(*ends) for ends in ranges]
         assert await heard(subscribers, want) == want
@@ -543,13 +560,15 @@ def test_a_newcomer_to_a_quiet_cell_whose_messages_are_gone_is_told_to_read(serv
 
     async def run() -> None:
         world = World(seed=17)
-        publisher = Publisher(server.url, "quiet", world.kind)
-        await publisher.publish(0, world.batch(20))
+        publisher = Publisher(server.url, "quiet", divided(world.kind))
+        await publisher.publish(0, here(world.batch(20)))
         gateway = await NatsGateway(server.url, "quiet", "g").open()
-        early = await gateway.subscribe(0, 20, partition="nothing was ever here")
+        early = await gateway.subscribe(0, 20, partition=ELSEWHERE)
         await publisher._stream.purge_stream(stream_of("quiet"))
-        newcomer = await gateway.subscribe(0, 20)
-        informed = await gateway.subscribe(0, 20, after=max(world.states), value=world.answers(0, 20)[-1])
+        newcomer = await gateway.subscribe(0, 20, partition=HERE)
+        informed = await gateway.subscribe(
+            0, 20, partition=HERE, after=max(world.states), value=world.answers(0, 20)[-1]
+        )
         assert [[change.reread for change in one.take()] for one in (early, newcomer, informed)] == [[], [True], []]
         await gateway.close()
         await publisher.close()

@@ -18,7 +18,6 @@ import penstock as ps
 from penstock.broker.gateway import Subscriber
 from penstock.broker.receiver import NatsGateway
 from penstock.broker.server import NatsServer
-from penstock.broker.subjects import token
 from penstock.errors import BadOption
 from tests.kernels.subscriptions import judge_pairs
 from tests.kernels.subscriptions.judge import Table, changes, ranges
@@ -48,7 +47,7 @@ async def tell(gateway: NatsGateway, known: dict[tuple[Any, ...], tuple[int, lis
     """Subscribers come with the last message they know of, hear what is new, and go."""
     inside: dict[tuple[Any, ...], Subscriber] = {}
     for (part, *ends), (after, _) in known.items():
-        inside[part, *ends] = await gateway.subscribe(*ends, partition=token([part]), after=after)
+        inside[part, *ends] = await gateway.subscribe(*ends, partition=part, after=after)
     await asyncio.sleep(0.3)
     for who, subscriber in inside.items():
         told = subscriber.take()

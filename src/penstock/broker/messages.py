@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import types as pt
 
 from penstock.broker.pairs import PAIRS, pair_rows
+from penstock.broker.subjects import token
 from penstock.errors import BadFrame, BadOption
 from penstock.kernels.subscriptions.codes import decode, encode, python_values
 from penstock.kernels.subscriptions.engine import EXTREMES
@@ -29,6 +30,7 @@ HAS_VALUE, HAS_OTHER, HAS_LEFT, HAS_RIGHT, HAS_BOTTOM, HAS_TOP = 1, 2, 4, 8, 16,
 LEAST, MOST = -(2**63), 2**63 - 1
 _HEADER = struct.Struct("<4sqq")
 _MAGIC, _WITH_KEYS = b"PSF1", b"PSF2"
+_NOTHING = pa.schema([])
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Kind:
 
     With `relaxed`, extremes too are told of every value that comes and goes: delivery by CN. `x2` is the type of the
     second column, where ranges are of two. With `keys`, the columns that name the two rows of a pair, it is a join that
-    is subscribed to, by ranges of x and of x2.
+    is subscribed to, by ranges of x and of x2. Each combination of values of `partition_by` has its own subscribers.
     """
 
     agg: str
@@ -46,12 +48,14 @@ class Kind:
     relaxed: bool = False
     x2: pa.DataType | None = None
     keys: pa.Schema | None = None
+    partition_by: pa.Schema = _NOTHING
 
     @classmethod
-    def of_pairs(cls, messages: pa.Schema, keys: list[str]) -> Kind:
+    def of_pairs(cls, messages: pa.Schema, keys: list[str], partition_by: pa.Schema = _NOTHING) -> Kind:
         """Of a join whose messages have these columns, those among them that name rows."""
         left, right = (messages.field(f"{side}_before").type for side in ("left", "right"))
-        return cls(PAIRS, left, left, x2=right, keys=pa.schema([messages.field(name) for name in keys]))
+        named = pa.schema([messages.field(name) for name in keys])
+        return cls(PAIRS, left, left, x2=right, keys=named, partition_by=partition_by)
 
     @property
     def says_all(self) -> bool:
@@ -70,6 +74,18 @@ class Kind:
         if not able[0]:
             raise BadOption(f"{value!r} is no end of a range of {kind}.", do="Give a value that the column may have.")
         return int(codes[0])
+
+    def partition(self, given: object) -> str:
+        """The token of a partition as subscribers name it: its value, or several; none where nothing is divided."""
+        values, columns = list(given) if isinstance(given, tuple | list) else [given], list(self.partition_by)
+        if len(values) != len(columns):
+            named = ", ".join(f"{column.name} ({column.type})" for column in columns)
+            raise BadOption(
+                f"partition={given!r} does not say which partition.",
+                why=f"These messages are divided by {named}." if columns else "These messages are not divided.",
+                do="Give one value for each of these columns, as a tuple of several." if columns else "Leave it out.",
+            )
+        return token([_value_of(value, column) for value, column in zip(values, columns, strict=True)])
 
     def rows(self, messages: pa.Table) -> I64:
         """Messages as rows; the columns are those of the results of `Subscriptions`."""
@@ -97,14 +113,31 @@ class Kind:
         """As it is told to gateways."""
         said = {"agg": self.agg, "x": _text(self.x), "y": _text(self.y), "relaxed": self.relaxed}
         said |= {} if self.x2 is None else {"x2": _text(self.x2)}
-        return said | ({} if self.keys is None else {"keys": self.keys.serialize().to_pybytes().hex()})
+        said |= {} if self.keys is None else {"keys": self.keys.serialize().to_pybytes().hex()}
+        return said | {"partition_by": self.partition_by.serialize().to_pybytes().hex()}
 
     @classmethod
     def from_json(cls, said: dict[str, Any]) -> Kind:
         """What `to_json` wrote."""
         second = _type(said["x2"]) if "x2" in said else None
-        keys = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(said["keys"]))) if "keys" in said else None
-        return cls(said["agg"], _type(said["x"]), _type(said["y"]), said["relaxed"], second, keys)
+        keys = _schema(said["keys"]) if "keys" in said else None
+        parts = _schema(said["partition_by"])
+        return cls(said["agg"], _type(said["x"]), _type(said["y"]), said["relaxed"], second, keys, parts)
+
+
+def _value_of(value: Any, column: pa.Field) -> object:
+    """A value as the column has it; one that it cannot have is refused: nobody would ever be told anything of it."""
+    try:
+        known = pa.array([value], column.type)[0].as_py()
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+        known = None
+    # A float may be one that a narrower column has rounded.
+    if known is None or not (known == value or (pt.is_floating(column.type) and not math.isnan(known))):
+        raise BadOption(
+            f"partition has {value!r}, a {type(value).__name__}, for {column.name!r}, which is of type {column.type}.",
+            do="Give a value that the column may have.",
+        )
+    return known
 
 
 def _inwards(value: Any, kind: pa.DataType, upper: bool) -> Any:
@@ -124,7 +157,11 @@ def _text(kind: pa.DataType) -> str:
 
 
 def _type(text: str) -> pa.DataType:
-    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text))).field(0).type
+    return _schema(text).field(0).type
+
+
+def _schema(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text)))
 
 
 class Frame(NamedTuple):

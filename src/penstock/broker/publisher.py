@@ -175,7 +175,6 @@ class Publisher:
         self,
         batch: int,
         messages: pa.Table,
-        partition_by: Sequence[str] = (),
         *,
         waiting: Callable[[str], None] = lambda text: None,
         stopping: Callable[[], bool] = lambda: False,
@@ -190,7 +189,7 @@ class Publisher:
                     await self._abandon()
                     await self.open()
                 await self._follow_crowds()
-                await self._publish(batch, messages, partition_by)
+                await self._publish(batch, messages)
                 return
             except (OSError, TimeoutError, nats.errors.Error, BrokerUnreachable) as fault:
                 await self._abandon()
@@ -212,15 +211,15 @@ class Publisher:
         except Exception:
             self._client = None
 
-    async def _publish(self, batch: int, messages: pa.Table, partition_by: Sequence[str]) -> None:
+    async def _publish(self, batch: int, messages: pa.Table) -> None:
         acks: list[asyncio.Future[PubAck]] = []
         messages = messages.sort_by([("slot", "ascending"), ("seq", "ascending")])
-        if self._fresh and _continues(batch, messages, partition_by):
+        if self._fresh and _continues(batch, messages, self.kind.partition_by.names):
             # A stream that begins in the middle: what came before was on another, which is gone.
             await self._bucket.put("lost", b"yes")
             self._lost = True
         self._fresh = False
-        for partition, rows in _by_partition(messages, partition_by, self.kind):
+        for partition, rows in _by_partition(messages, self.kind):
             for path, received in self._parcels(partition, rows):
                 last = await self._last_of(partition, path)
                 new = received[received[:, SEQ] > last]
@@ -350,12 +349,12 @@ def _continues(batch: int, messages: pa.Table, partition_by: Sequence[str]) -> b
     return max(firsts) > 0 or (batch > 0 and len(partition_by) > 0)
 
 
-def _by_partition(messages: pa.Table, partition_by: Sequence[str], kind: Kind) -> list[tuple[str, I64]]:
+def _by_partition(messages: pa.Table, kind: Kind) -> list[tuple[str, I64]]:
     """The messages of each partition, in the order in which they are given."""
     rows = kind.rows(messages)
-    if not partition_by:
+    if not kind.partition_by.names:
         return [(token([]), rows)]
-    codes, combos = distinct([messages.column(name).combine_chunks() for name in partition_by])
+    codes, combos = distinct([messages.column(name).combine_chunks() for name in kind.partition_by.names])
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(combos)))
     parts = zip(combos, np.split(rows[order], ends[:-1]), strict=True)

@@ -19,7 +19,7 @@ import numpy as np
 from penstock.broker.cells import CellMap
 from penstock.broker.gateway import Change, Gateway, Place, Room, Subscriber
 from penstock.broker.messages import SEQ, Frame, Kind
-from penstock.broker.subjects import bucket_of, check_name, crowd_subject, stream_of, subject, token
+from penstock.broker.subjects import bucket_of, check_name, crowd_subject, stream_of, subject
 from penstock.errors import BadFrame, BrokerUnreachable
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class NatsGateway:
         limit: int = 1_000,
     ) -> list[Subscriber]:
         """Let many in who know equally much."""
-        there = token(partition if isinstance(partition, tuple | list) else [partition])
+        there = self.desk.kind.partition(partition)
         new = [self.desk.subscriber(*ends, partition=there, after=after, limit=limit) for ends in ranges]
         async with self._division:
             by_place: dict[Place, list[Subscriber]] = {}

@@ -22,10 +22,12 @@ def check_name(name: str) -> str:
 def token(values: Sequence[object]) -> str:
     """A partition as one token of a subject, different for different values.
 
-    >>> token(["New York", 7]), token(["a.b"]), token([])
-    ('New%20York|7', 'a%2Eb', '_')
+    >>> token(["New York", 7]), token(["a.b"]), token([-0.0]), token([])
+    ('New%20York|7', 'a%2Eb', '0%2E0', '_')
     """
-    quoted = "|".join(quote(str(value), safe="").replace(".", "%2E").replace("_", "%5F") for value in values)
+    # Both zeros are one value.
+    texts = (str(value + 0.0 if isinstance(value, float) else value) for value in values)
+    quoted = "|".join(quote(text, safe="").replace(".", "%2E").replace("_", "%5F") for text in texts)
     return quoted or WHOLE
 
 

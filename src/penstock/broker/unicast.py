@@ -19,7 +19,6 @@ from penstock.broker.gateway import Room, Subscriber
 from penstock.broker.messages import INNER_LEFT, SEQ, Frame
 from penstock.broker.publisher import Publisher
 from penstock.broker.receiver import UNKNOWN, NatsGateway
-from penstock.broker.subjects import token
 from penstock.errors import BadOption
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class UnicastGateway(NatsGateway):
         limit: int = 1_000,
     ) -> list[Subscriber]:
         """Let many in; they are told from now on."""
-        there = token(partition if isinstance(partition, tuple | list) else [partition])
+        there = self.desk.kind.partition(partition)
         new = [self.desk.subscriber(*ends, partition=there, after=after, limit=limit) for ends in ranges]
         place = (there, 0)
         async with self._lock(place):

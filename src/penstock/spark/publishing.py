@@ -48,7 +48,7 @@ class Publishing(Running):
         self._portal = Portal()
         self._waiting = ""
 
-    def publish(self, batch: DataFrame, number: int, partition_by: tuple[str, ...]) -> None:
+    def publish(self, batch: DataFrame, number: int) -> None:
         """One micro-batch, as Spark hands it over: files that the workers staged."""
         self.hold_if_stopping()
         crash_point("before-sink")
@@ -58,9 +58,7 @@ class Publishing(Running):
         files = [staging(self.place) / row["file"] for row in written if row["channel"] == RESULTS]
         schema = self.flow._channels[RESULTS]
         messages = pa.concat_tables([schema.empty_table(), *(pq.read_table(file).cast(schema) for file in files)])
-        work = self.publisher.publish(
-            number, messages, partition_by, waiting=self._wait_for, stopping=self._stopping.is_set
-        )
+        work = self.publisher.publish(number, messages, waiting=self._wait_for, stopping=self._stopping.is_set)
         try:
             self._portal.run(work)
         except BrokerUnreachable:
@@ -151,7 +149,6 @@ def publish(
     if plan.name != SubscriptionsPlan.name:
         raise BadOption(f"A flow of {plan.name} has no messages to publish.", do="Publish a flow of Subscriptions.")
     assert isinstance(plan, SubscriptionsPlan | SelectJoinPlan)
-    kind, partition_by = _kind(plan)
     if set_aside is None:
         warnings.warn(
             "Rows on channel set_aside are counted but not kept; give a directory to keep them.", stacklevel=2
@@ -159,7 +156,7 @@ def publish(
     check_name(name)
     held = Checkpoint(checkpoint, plan)
     try:
-        publisher = Publisher(to, name, kind, crowd=crowd, keep_seconds=keep_seconds, owner=held.id)
+        publisher = Publisher(to, name, _kind(plan), crowd=crowd, keep_seconds=keep_seconds, owner=held.id)
         place, columns = set_aside and place_of(set_aside, SET_ASIDE), flow._channels[SET_ASIDE]
         ledgers = {SET_ASIDE: Ledger(place, held.id, columns, held.path)} if place else {}
         with claiming(ledgers.values()):
@@ -167,7 +164,7 @@ def publish(
             running = Publishing(flow, held, publisher, ledgers)
 
             def write(batch: DataFrame, number: int) -> None:
-                running.publish(batch, number, partition_by)
+                running.publish(batch, number)
 
             places = {channel: str(ledger.place) for channel, ledger in ledgers.items()} | {RESULTS: str(running.place)}
             targets = {channel: (place, flow._channels[channel]) for channel, place in places.items()}
@@ -181,14 +178,15 @@ def publish(
     return running
 
 
-def _kind(plan: SubscriptionsPlan | SelectJoinPlan) -> tuple[Kind, tuple[str, ...]]:
-    """What is subscribed to, and what its messages are divided by."""
+def _kind(plan: SubscriptionsPlan | SelectJoinPlan) -> Kind:
+    """What is subscribed to."""
     schema = plan.channels[RESULTS]
+    columns = plan.columns[0] if isinstance(plan, SelectJoinPlan) else plan.columns
+    parts = pa.schema([pa.field(name, schema.field(name).type) for name in columns.partition_by])
     if isinstance(plan, SelectJoinPlan):
         sides = zip(LEFT_RIGHT, plan.columns, strict=True)
         keys = [f"{side}_{name}" for side, columns in sides for name in columns.key]
-        return Kind.of_pairs(schema, keys), plan.columns[0].partition_by
+        return Kind.of_pairs(schema, keys, parts)
     news = "value" if "value" in schema.names else "added"
     second = None if plan.columns.x2 is None else schema.field("inner_bottom").type
-    kind = Kind(plan.agg, schema.field("inner_left").type, schema.field(news).type, x2=second)
-    return kind, plan.columns.partition_by
+    return Kind(plan.agg, schema.field("inner_left").type, schema.field(news).type, x2=second, partition_by=parts)
