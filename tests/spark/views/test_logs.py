@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -14,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import UnsupportedType
+from penstock.errors import UnsupportedType, ViewDamaged
 from penstock.plan.view import Changing
-from penstock.spark.views.logs import Log
+from penstock.spark.views.logs import Log, check_goes_on
 from penstock.spark.views.lookup import held_counts, held_rows
 from penstock.spark.views.parquet import schema_of
 from penstock.spark.views.store import File, TableVersion
@@ -78,6 +79,21 @@ def test_what_was_taken_of_a_stream_goes_but_for_the_last(tmp_path: Path) -> Non
     assert ours.names() == ["1", "2"]
     ours.forget(("0", "1", "2"))
     assert ours.names() == ["2"], "a micro-batch that is repeated must find it"
+
+
+def test_a_stream_that_begins_again_is_refused(tmp_path: Path) -> None:
+    """Its checkpoint is lost or an old copy: entries of micro-batches that were taken are gone, but for the last."""
+    place, offsets = tmp_path / "log", tmp_path / "checkpoint" / "offsets"
+    check_goes_on(place, offsets.parent)
+    (place / f"{7:020d}").mkdir(parents=True)
+    (place / f".{8:020d}").mkdir()
+    for number in range(9):
+        if number < 8:
+            with pytest.raises(ViewDamaged, match=re.escape(str(offsets.parent))):
+                check_goes_on(place, offsets.parent)
+        offsets.mkdir(parents=True, exist_ok=True)
+        (offsets / str(number)).touch()
+    check_goes_on(place, offsets.parent)
 
 
 @pytest.mark.parametrize(

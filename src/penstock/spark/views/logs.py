@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.errors import SourceLost, UnknownColumn, UnsupportedType
+from penstock.errors import SourceLost, UnknownColumn, UnsupportedType, ViewDamaged
 from penstock.plan.view import CHUNK, Changing
 from penstock.plan.views.kinds import common, kind_of
 from penstock.spark.crash import crash_point
@@ -232,12 +232,30 @@ def follow(stream: DataFrame, place: Path, checkpoint: Path, trigger: dict[str, 
     """Write a stream of changes to its log, each micro-batch as one entry."""
     place.mkdir(parents=True, exist_ok=True)
     remove_half_begun(checkpoint)
+    check_goes_on(place, checkpoint)
     return (
         stream.writeStream.foreachBatch(_writer(place))
         .option("checkpointLocation", str(checkpoint))
         .trigger(**trigger)
         .start()
     )
+
+
+def check_goes_on(place: Path, checkpoint: Path) -> None:
+    """Refuse a stream that would begin again, or at an earlier micro-batch than the last in its log: of those before it
+    nothing is remembered once they were taken.
+    """
+    last, planned = (
+        max((int(entry.name) for entry in folder.glob("*") if entry.name.isdecimal()), default=-1)
+        for folder in (place, checkpoint / "offsets")
+    )
+    if planned < last:
+        raise ViewDamaged(
+            f"{checkpoint} is lost, or an old copy: it knows of {planned + 1:,} micro-batches, and the view has "
+            f"{last + 1:,}.",
+            why="Changes would be counted twice, or passed over.",
+            do="Put the checkpoint back as it was, or make the view again in a new directory.",
+        )
 
 
 def _writer(place: Path) -> Callable[[DataFrame, int], None]:
