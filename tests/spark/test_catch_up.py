@@ -33,6 +33,7 @@ from penstock.kernels.mesh.shedding import REASON
 from penstock.plan.passthrough import PassThroughPlan
 from penstock.spark import catch_up, sink
 from penstock.spark.archive import Archive, survey
+from penstock.spark.files import write_whole
 from penstock.spark.runtime import run
 from penstock.spark.schema import arrow_schema
 from penstock.spark.sink import Ledger, StagedFile, staging
@@ -48,9 +49,9 @@ REASONS = ("memory", "rate")
 class Shed:
     """An archive that is written as a flow's sink does, batch by batch."""
 
-    def __init__(self, place: Path, owner: str = "a-checkpoint") -> None:
+    def __init__(self, place: Path, owner: str = "a-checkpoint", checkpoint: Path | None = None) -> None:
         self.place = place
-        self.ledger = Ledger(place, owner)
+        self.ledger = Ledger(place, owner, checkpoint=checkpoint)
         self.ledger.claim()
         self.rows: list[pa.Table] = []
 
@@ -203,6 +204,20 @@ def test_pages_of_which_much_is_wanted_are_read_in_order(desk: Desk, shed: Shed,
         reader.close()
     assert ways[0].equals(ways[1])
     assert 0 < ways[0].num_rows < 900
+
+
+def test_another_kind_of_join_than_the_flow_made_is_refused(tmp_path: Path):
+    """A left join whose archive is joined by default, that is inner, would lack the rows without partner."""
+    checkpoint = tmp_path / "ck"
+    checkpoint.mkdir()
+    write_whole(checkpoint / "penstock.json", {"format": 1, "identity": {"how": "left"}, "id": "a-checkpoint"})
+    shed = Shed(tmp_path / "archive", checkpoint=checkpoint)
+    shed.add(orders())
+    (tmp_path / "table").mkdir()
+    pq.write_table(products(), tmp_path / "table" / "a.parquet")
+    table = ps.table(tmp_path / "table", key="product_id")
+    with pytest.raises(PlanError, match=r"is a left join, and this catch-up an inner one(.|\n)*how=\"left\""):
+        ps.catch_up(None, tmp_path / "archive", table, on="product_id", into=tmp_path / "out")  # type: ignore[arg-type]
 
 
 # -- once --------------------------------------------------------------------------------------------------------------

@@ -64,6 +64,16 @@ class CatchUpPlan:
             "how": self.how,
         }
 
+    def check_like(self, flow: dict[str, str]) -> None:
+        """Refuse to make other results of the archived rows than the flow made of the others."""
+        was = flow.get("how", self.how)
+        if was != self.how:
+            raise PlanError(
+                f"The flow that shed these rows is {_a(was)} join, and this catch-up {_a(self.how)} one.",
+                why="Its results and those of the catch-up together would be those of neither.",
+                do=f'Give how="{was}".',
+            )
+
     def check_goes_on(self, before: dict[str, str]) -> None:
         """Refuse to add to the results of another join."""
         now = self.identity()
@@ -74,6 +84,10 @@ class CatchUpPlan:
                 why="; ".join(f"{name}: was {before.get(name)!r}, is {now[name]!r}" for name in differing) + ".",
                 do="Give the same options as before; an archive is joined once, in one way.",
             )
+
+
+def _a(how: str) -> str:
+    return f"an {how}" if how in ("inner", "anti") else f"a {how}"
 
 
 def check_how(how: str) -> None:

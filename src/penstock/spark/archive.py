@@ -82,6 +82,13 @@ class Archive:
             raise SinkDamaged(f"{owner} is cut or changed.", do="Restore the archive from a copy.")
         return cls(place, str(said["owner"]))
 
+    def flow(self) -> dict[str, str]:
+        """What the flow that writes here says of itself; nothing where its checkpoint is not to be seen."""
+        known = (read_whole(self.place / "_penstock" / "owner.json") or {}).get("checkpoint")
+        owner = Path(known) / "penstock.json" if known else None
+        said = read_whole(owner) if owner is not None and owner.exists() else None
+        return dict(said["identity"]) if said is not None and said["id"] == self.id else {}
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other catch-ups away."""

@@ -76,6 +76,7 @@ def run_catch_up(
         if portion.stream is None:
             return CaughtUp(left_rows=portion.waiting)
         plan = CatchUpPlan.checked(portion.stream, table, on=on, how=how)
+        plan.check_like(archive.flow())
         if before:
             plan.check_goes_on(before["join"])
         seen = survey(portion, on)
