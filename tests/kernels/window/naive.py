@@ -33,8 +33,8 @@ def in_reach(window: Window, left: Row, right: Row, times: tuple[str, str]) -> b
 
 
 def same_key(shape: Shape, left: Row, right: Row) -> bool:
-    pairs = [(left[ours], right[theirs]) for ours, theirs in shape.on]
-    return all(ours is not None and ours == theirs for ours, theirs in pairs)
+    """Whether they can join and have the same key; NULL and NaN equal nothing."""
+    return all(left[ours] is not None and left[ours] == right[theirs] for ours, theirs in shape.on)
 
 
 def has_key(shape: Shape, side: int, row: Row) -> bool:
@@ -86,8 +86,9 @@ def join(
 
 
 def belong(shape: Shape, window: Window, left: Row, right: Row, times: tuple[str, str], where: Where | None) -> bool:
-    keyed = has_key(shape, LEFT, left) and has_key(shape, RIGHT, right) and same_key(shape, left, right)
-    return keyed and in_reach(window, left, right, times) and (where is None or where(left, right))
+    if not same_key(shape, left, right):
+        return False
+    return in_reach(window, left, right, times) and (where is None or where(left, right))
 
 
 def missing(
