@@ -1,11 +1,13 @@
-"""Hypothesis profiles for all tests: `ci` (the default) draws the same examples every time, `explore` new ones.
+"""Hypothesis profiles for all tests, and which files begin.
 
-Choose with HYPOTHESIS_PROFILE=explore; repeat a run of it with --hypothesis-seed=N.
+Profile `ci` (the default) draws the same examples every time, `explore` new ones. Choose with
+HYPOTHESIS_PROFILE=explore; repeat a run of it with --hypothesis-seed=N.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,3 +29,25 @@ def pytest_report_header(config: pytest.Config) -> str:
     now = settings()
     how = "the same examples every time" if now.derandomize else f"seed {seed if seed is not None else 'random'}"
     return f"hypothesis: profile {_PROFILE}, {now.max_examples} examples, {how}"
+
+
+#: Files that take longest, the longest first: were one of them the last to begin, all processes would wait for it.
+LONGEST = (
+    "kernels/test_conformance.py",
+    "faults/test_kills.py",
+    "server/test_engine.py",
+    "spark/test_join_table.py",
+    "spark/test_runtime.py",
+    "faults/test_inputs.py",
+    "spark/test_join_kinds.py",
+    "spark/test_pages.py",
+    "spark/test_join_streams.py",
+    "server/test_run.py",
+    "broker/test_nats.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    turns = {here / name: turn for turn, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: turns.get(item.path, len(turns)))
