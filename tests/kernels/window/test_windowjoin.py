@@ -377,13 +377,13 @@ def test_rows_that_a_smaller_budget_has_no_room_for_go_before_rows_come():
             given.append((Prob(), 128 << 10))
             host.budget = 128 << 10
             host.crash()
-        portions = [rows(side, rng.integers(0, 300, 500), np.arange(500) + step * 500) for side in (0, 1)]
+        portions = [rows(side, rng.integers(0, 180, 300), np.arange(300) + step * 300) for side in (0, 1)]
         for portion in portions:
             sent[portion.side].extend(portion.rows.to_pylist())
         host.step(portions)
     out = host.results()
     archived = [out[channel].to_pylist() for channel in ("archive_left", "archive_right")]
-    clock = {"watermark": 2_999, "rows": None}
+    clock = {"watermark": 1_799, "rows": None}
     missing = naive.missing(SHAPE, window, archived, out["residence"].to_pylist(), TIMES, clock)
     live, found, want = (
         Counter(tuple(row.values()) for row in some)
