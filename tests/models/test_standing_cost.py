@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.models.standing_cost import CHOICES, Coefficients, Load, fit, terms
+from penstock.models.standing_cost import CHOICES, Coefficients, Load, cheapest, costs, fit, for_all, terms
 
 
 @pytest.mark.parametrize("name", CHOICES)
@@ -21,7 +21,8 @@ def test_coefficients_are_found_again(name):
 
 
 def choice(partners, selected, load):
-    return CHOICES[int(Coefficients().choose(np.array([float(partners)]), np.array([float(selected)]), load)[0])]
+    weights = Coefficients().weights(load)
+    return CHOICES[int(cheapest(np.array([float(partners)]), np.array([float(selected)]), weights)[0])]
 
 
 def test_rows_go_where_the_paper_sends_them():
@@ -35,19 +36,30 @@ def test_rows_go_where_the_paper_sends_them():
 def test_scattered_queries_cost_what_select_first_costs():
     model = Coefficients()
     partners, selected = np.array([100.0]), np.array([1_000.0])
-    hot = model.costs(partners, selected, Load(10_000, 10_000, 20))[0]
-    half = model.costs(partners, selected, Load(10_000, 5_000, 20))[0]
-    none = model.costs(partners, selected, Load(10_000, 0, 0))
+    hot = costs(partners, selected, model.weights(Load(10_000, 10_000, 20)))[0]
+    half = costs(partners, selected, model.weights(Load(10_000, 5_000, 20)))[0]
+    none = costs(partners, selected, model.weights(Load(10_000, 0, 0)))
     assert hot < half < none[0]
     assert none[0] == pytest.approx(none[1])
 
 
 def test_rows_without_partners_cost_nothing():
-    assert not Coefficients().costs(np.zeros(3), np.full(3, 99.0), Load(1_000, 1_000, 5)).any()
+    assert not costs(np.zeros(3), np.full(3, 99.0), Coefficients().weights(Load(1_000, 1_000, 5))).any()
 
 
 def test_bands_are_merged_where_groups_are_too_many():
-    model = Coefficients()
-    partners = np.array([1_000.0])
-    assert model.choose_band(partners, 100_000, 30).tolist() == [0]
-    assert model.choose_band(partners, 100_000, 50_000).tolist() == [1]
+    partners, nothing = np.array([1_000.0]), np.zeros(1)
+    few, many = (Coefficients().band_weights(Load(100_000, 0, groups)) for groups in (30, 50_000))
+    assert cheapest(partners, nothing, few).tolist() == [0]
+    assert cheapest(partners, nothing, many).tolist() == [1]
+
+
+def test_the_best_for_all_and_the_best_for_each_are_sums_of_costs():
+    rng = np.random.default_rng(2)
+    partners, selected = rng.integers(0, 1_000, 500).astype(float), rng.exponential(2_000, 500)
+    weights = Coefficients().weights(Load(50_000, 30_000, 40))
+    each = costs(partners, selected, weights)
+    assert for_all(partners, selected, weights) == pytest.approx(
+        (each.sum(axis=1).argmin(), each.sum(axis=1).min(), each.min(axis=0).sum())
+    )
+    assert (cheapest(partners, selected, weights) == each.argmin(axis=0)).all()

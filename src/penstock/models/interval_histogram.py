@@ -88,9 +88,11 @@ class EqualWidth:
         # What begins in a bucket raises all later ones by the same: two small arrays instead of every bucket touched.
         self._partial = np.zeros(buckets + 1)
         self._whole = np.zeros(buckets + 2)
+        self._heights: F64 | None = None
 
     def add(self, lo: F64, hi: F64, sign: float = 1.0) -> None:
         """Intervals that came; or, with sign -1, that went."""
+        self._heights = None
         first, last = self._places(lo), self._places(hi)
         begin, end = (np.minimum(at.astype(np.int64), self.buckets - 1) for at in (first, last))
         # From the beginning on everything is covered; then what lies before it in its bucket, and after the end, is
@@ -102,8 +104,9 @@ class EqualWidth:
 
     def __call__(self, points: F64) -> F64:
         """About how many intervals contain each point."""
-        heights = np.maximum(np.cumsum(self._whole)[: self.buckets] + self._partial[: self.buckets], 0.0)
-        return _heights_at(points, heights, self._scale, self.low, self.width)
+        if self._heights is None:
+            self._heights = np.maximum(np.cumsum(self._whole)[: self.buckets] + self._partial[: self.buckets], 0.0)
+        return _heights_at(points, self._heights, self._scale, self.low, self.width)
 
     def _places(self, ends: F64) -> F64:
         """Where they lie, in buckets from the lowest end."""

@@ -55,10 +55,6 @@ class Coefficients:
     hotspot: tuple[float, float, float] = (2.0, 7.0, 0.5)
     band: tuple[float, float] = (6.0, 1.2)
 
-    def costs(self, partners: F64, selected: F64, load: Load) -> F64:
-        """The cost of each row (columns) by each of `CHOICES` (rows)."""
-        return self.weights(load) @ _features(partners, selected)
-
     def weights(self, load: Load) -> F64:
         """What each feature of a row (columns) costs by each of `CHOICES` (rows)."""
         found = np.stack([_weights(name, getattr(self, name), load) for name in CHOICES])
@@ -68,14 +64,16 @@ class Coefficients:
             found[0] += share * _weights("select_first", self.select_first, Load(scattered, 0, 0))
         return found
 
-    def choose_band(self, partners: F64, queries: int, groups: int) -> I8:
-        """For each row 0 for ssi, 1 for merge."""
+    def band_weights(self, load: Load) -> F64:
+        """The same of band joins, by ssi and by merge."""
         searched, merged = self.band
-        return (searched * groups * np.log2(partners + 1) > merged * (partners + queries)).astype(np.int8)
+        return np.array([[0, searched * load.groups, 0, 0, 0, 0], [merged * load.queries, 0, merged, 0, 0, 0]])
 
-    def choose(self, partners: F64, selected: F64, load: Load) -> I8:
-        """For each row the number of the cheapest of `CHOICES`."""
-        return _cheapest(partners, selected, self.weights(load))
+
+def costs(partners: F64, selected: F64, weights: F64) -> F64:
+    """The cost of each row (columns) by each strategy (rows)."""
+    found: F64 = weights @ _features(partners, selected)
+    return found
 
 
 def _features(partners: F64, selected: F64) -> F64:
@@ -98,7 +96,8 @@ def _weights(name: str, given: Sequence[float], load: Load) -> F64:
 
 
 @njit(cache=True)
-def _cheapest(partners: F64, selected: F64, weights: F64) -> I8:
+def cheapest(partners: F64, selected: F64, weights: F64) -> I8:
+    """For each row the number of its cheapest strategy."""
     found = np.zeros(partners.size, np.int8)
     logs = np.log2(np.arange(1.0, _FEW + 1))
     for row in range(partners.size):
@@ -106,12 +105,37 @@ def _cheapest(partners: F64, selected: F64, weights: F64) -> I8:
         if k > 0:
             log_k, least, best = logs[int(k)] if k < _FEW else np.log2(k + 1), np.inf, 0
             for choice in range(weights.shape[0]):
-                w = weights[choice]
-                cost = w[0] + w[1] * log_k + w[2] * k + s * (w[3] + w[4] * log_k + w[5] * k)
+                cost = _cost(k, log_k, s, weights[choice])
                 best = choice if cost < least else best
                 least = min(cost, least)
             found[row] = best
     return found
+
+
+@njit(cache=True)
+def for_all(partners: F64, selected: F64, weights: F64) -> tuple[int, float, float]:
+    """The strategy that is the cheapest for all rows; what it costs; and what the cheapest for each would.
+
+    One compiled pass: a batch that is then answered as a whole must not pay for having been looked at.
+    """
+    alone, divided = np.zeros(weights.shape[0]), 0.0
+    for row in range(partners.size):
+        k, s = partners[row], selected[row]
+        if k > 0:
+            log_k, least = np.log2(k + 1), np.inf
+            for choice in range(weights.shape[0]):
+                cost = _cost(k, log_k, s, weights[choice])
+                alone[choice] += cost
+                least = min(cost, least)
+            divided += least
+    best = int(alone.argmin())
+    return best, alone[best], divided
+
+
+@njit(cache=True, inline="always")
+def _cost(k: float, log_k: float, s: float, weights: F64) -> float:
+    fixed = weights[0] + weights[1] * log_k + weights[2] * k
+    return fixed + s * (weights[3] + weights[4] * log_k + weights[5] * k)
 
 
 def terms(name: str, partners: F64, selected: F64, load: Load) -> F64:

@@ -11,7 +11,7 @@ from penstock.kernels.standing.query_set import Change, QuerySet
 from penstock.kernels.standing.query_table import Queries
 from penstock.kernels.standing.router import Router, walked
 from penstock.kernels.standing.search import Rows
-from penstock.kernels.standing.shape import SelectJoin
+from penstock.kernels.standing.shape import BandJoin, SelectJoin
 from penstock.models.interval_histogram import stabbed
 from penstock.models.standing_cost import Coefficients
 
@@ -86,6 +86,71 @@ def test_rows_that_one_strategy_is_good_for_are_not_divided():
     want = sorted(tuple(run) for piece in queries.answers("join_first_scan", 0, rows, values) for run in piece.tolist())
     assert got == want
     assert sum(used > 0 for used in router.routed.values()) == 1
+
+
+def handed_on(queries, monkeypatch):
+    """The rows that each walk is given from now on."""
+    given, answers = [], queries.answers
+    monkeypatch.setattr(
+        queries, "answers", lambda name, side, rows, *a: given.append(rows) or answers(name, side, rows, *a)
+    )
+    return given
+
+
+def test_a_batch_for_one_strategy_is_handed_on_as_it_is(monkeypatch):
+    """A few rows without partners do not matter; only where they are many does a walk over groups gain without them."""
+    rng = np.random.default_rng(7)
+    queries = QuerySet(SHAPE, walked("dynamic", own=True))
+    found = made(rng, 100)
+    found.bounds[:, :2], found.bounds[:, 2:] = (0, 1_000), (495, 505)
+    queries.load(found)
+    router = Router(queries, Coefficients())
+    router.load()
+    given = handed_on(queries, monkeypatch)
+    values = np.linspace(0, 1_000, 41)
+    for without, asked in ((0, 400), (4, 400), (200, 200)):
+        partners = np.where(np.arange(400) < without, 0, 41)
+        rows = Rows(np.zeros(400, np.int64), partners, np.zeros(400), rng.uniform(0, 1_000, 400))
+        got = sorted(tuple(run) for piece in router.answers(0, rows, values) for run in piece.tolist())
+        (one,) = given
+        assert len(one.own) == asked
+        assert (one is rows) == (asked == 400)
+        assert {run[0] for run in got} <= set(range(without, 400))
+        want = queries.answers("join_first_scan", 0, rows, values)
+        assert got == sorted(tuple(run) for piece in want for run in piece.tolist())
+        assert got
+        given.clear()
+
+
+def test_bands_of_one_batch_are_handed_on_as_they_are(monkeypatch):
+    rng = np.random.default_rng(8)
+    queries = QuerySet(BandJoin((("a",), ("c",))), walked("dynamic", own=False))
+    queries.load(Queries(np.arange(500), np.sort(rng.uniform(-20, 20, (500, 2)), axis=1)))
+    router = Router(queries, Coefficients())
+    router.load()
+    given = handed_on(queries, monkeypatch)
+    rows = Rows(np.zeros(600, np.int64), np.full(600, 100), -rng.uniform(0, 1_000, 600), np.zeros(600))
+    values = np.sort(rng.uniform(0, 1_000, 100))
+    got = sorted(tuple(run) for piece in router.answers(0, rows, values) for run in piece.tolist())
+    assert given[0] is rows
+    want = queries.answers("merge", 0, rows, values)
+    assert got == sorted(tuple(run) for piece in want for run in piece.tolist())
+    assert got
+
+
+def test_rows_without_partners_say_nothing_about_the_others():
+    """Where none that is looked at has a partner, the few that have are still sent where it costs them least."""
+    rng = np.random.default_rng(9)
+    queries = QuerySet(SHAPE, walked("dynamic", own=True))
+    queries.load(made(rng, 2_000))
+    router = Router(queries, Coefficients())
+    router.load()
+    partners = np.zeros(5_000, np.int64)
+    partners[1] = 1
+    rows = Rows(np.zeros(5_000, np.int64), partners, np.zeros(5_000), rng.uniform(0, 1_000, 5_000))
+    list(router.answers(0, rows, np.array([500.0])))
+    assert sum(router.routed.values()) == 1
+    assert router.routed["join_first"] == 1
 
 
 def test_estimates_are_made_anew_where_all_queries_came_by_changes():
