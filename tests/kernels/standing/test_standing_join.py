@@ -260,6 +260,18 @@ def test_what_does_not_fit_stops_with_the_size_it_needs():
         subject.run([Portion(0, rows(SUPPLY, rng, 2_000, second))] for second in range(50))
 
 
+def test_memory_is_told_beside_the_budget():
+    """At the most of the step, though the books are closed before numbers are asked for."""
+    rng = np.random.default_rng(7)
+    subject = host(queries(rng, 100), budget=16 << 20, keep=50)
+    subject.step([Portion(0, rows(SUPPLY, rng, 2_000))])
+    few = subject.kernel.metrics()
+    subject.step([Portion(0, rows(SUPPLY, rng, 20_000))])
+    told = subject.kernel.metrics()
+    assert subject.kernel.memory() < told["memory"] <= told["budget"] == 16 << 20
+    assert told["memory"] > few["memory"] > subject.kernel.queries.nbytes
+
+
 def test_damaged_state_is_named():
     rng = np.random.default_rng(8)
     subject = host(queries(rng, 5))

@@ -91,6 +91,8 @@ class StandingJoin(Kernel):
         Metric(
             "changes_superseded", combine="max", help="changes that another in the same micro-batch replaced or undid"
         ),
+        Metric("memory", help="bytes held at the most, over all slots"),
+        Metric("budget", help="bytes allowed, over all slots"),
     )
 
     def __init__(
@@ -182,6 +184,7 @@ class StandingJoin(Kernel):
         self._numbers["queries"] = self.queries.count
         index = self.queries.index(LEFT, self.queries.strategies[0])
         self._numbers["groups"] = index.groups if index is not None else 0
+        self._numbers |= {"memory": self._peak, "budget": self.budget}
 
     def memory(self) -> int:
         """Bytes of queries, indexes, kept rows, those of the micro-batch, and runs before they are rows."""
