@@ -3,8 +3,9 @@
 The paper gives Normal(5000, 1500) for the middles and Normal(1000, 2000) for the lengths of its intervals, 18 groups,
 and an error of more than 70% for equal width. With 1500 and 150 as deviations there are 20 groups, with 1500 and 45
 (2000 as a variance) 15; either way every place asked has a hundred intervals at least, equal width is off by 14%, and
-the optimum by 12%. Its intervals were others, or its error another measure: where intervals are clustered equal width
-is as bad as it says, and worse. Both are shown.
+the optimum by 12%. Its intervals were others, or its buckets: if those of equal width count every interval that touches
+them, whole, they are off by 62% with 20 and by 23% with 50 (the paper: more than 70%, and 15%). Where intervals are
+clustered equal width is as bad as it says, and worse. Both are shown.
 """
 
 from __future__ import annotations
