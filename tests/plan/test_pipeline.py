@@ -6,6 +6,7 @@ import gzip
 from dataclasses import replace
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -228,6 +229,49 @@ def test_what_is_no_single_value_is_left_out_of_a_first_pipeline(folder: Path) -
     assert "a single value: user, tags" in text
     pipeline, _ = read_pipeline(write(folder, text))
     assert pipeline.streams["events"].columns.names == ["id", "product_id"]
+
+
+def parted(folder: Path, format_: str) -> Path:
+    """Files in folders that are named for the values of columns."""
+    for day, area in (("2026-01-01", "7"), ("2026-01-02", "__HIVE_DEFAULT_PARTITION__")):
+        place = folder / format_ / f"day={day}" / f"area={area}" / "a%20b=x"
+        place.mkdir(parents=True)
+        if format_ == "parquet":
+            pq.write_table(pa.table({"id": [1]}), place / "a.parquet")
+        else:
+            (place / f"a.{format_}").write_text("id\n1\n" if format_ == "csv" else '{"id": 1}\n')
+    return folder / format_
+
+
+@pytest.mark.parametrize("format_", ["parquet", "csv", "json"])
+def test_columns_that_folders_are_named_for_are_read_or_told(tmp_path: Path, format_: str) -> None:
+    text = starting([str(parted(tmp_path, format_))], [], tmp_path)
+    pipeline, _ = read_pipeline(write(tmp_path, text))
+    found = pipeline.streams[format_].columns
+    if format_ == "json":
+        assert found.names == ["id"]
+        assert "# Not read, because they are in the names of folders alone: day, area, " in text
+    else:
+        kinds = [("id", pa.int64()), ("day", pa.date32()), ("area", pa.int64()), ("a b", pa.string())]
+        assert found == pa.schema(kinds)
+
+
+@pytest.mark.parametrize("format_", ["parquet", "csv"])
+def test_a_table_in_folders_that_are_named_for_columns_is_refused(folder: Path, format_: str) -> None:
+    place = parted(folder, format_)
+    with pytest.raises(UnreadableTable, match=r"column 'day'(.|\n)*names of folders"):
+        starting([str(folder / "orders")], [f"{place}:id"], folder)
+    if format_ == "csv":
+        _, faults = read_pipeline(write(folder, GOOD.replace('"products.csv"', '"csv"\nformat = "csv"')))
+        with pytest.raises(BadPipeline, match=r"column 'day'"):
+            faults.check()
+
+
+def test_a_delta_table_has_all_its_columns_in_a_first_pipeline(folder: Path) -> None:
+    rows = pa.table({"product_id": [10, 11], "day": ["a", "b"], "price": [1.0, 2.0]})
+    deltalake.write_deltalake(str(folder / "stock"), rows, partition_by=["day"])
+    text = starting([str(folder / "orders")], [f"{folder / 'stock'}:product_id"], folder)
+    assert "SELECT orders.*, stock.price, stock.day\n" in text or "SELECT orders.*, stock.day, stock.price\n" in text
 
 
 def test_keys_that_are_text_in_a_table_are_text_in_a_first_pipeline(folder: Path) -> None:

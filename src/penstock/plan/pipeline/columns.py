@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,9 @@ _PACKED = (".gz", ".bz2", ".zst")
 _ENDINGS = {".jsonl": ".json", ".ndjson": ".json"}
 #: How much of the files is looked at to find the columns of a text format.
 _FILES, _BYTES = 3, 4 << 20
+#: Formats of streams for which Spark takes columns from the names of folders; and the name of a folder without a value.
+_WITH_FOLDERS = ("parquet", "csv")
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _ONE_A_LINE = "Write every record as one line: jq -c . old.json > new.json; of an array, jq -c '.[]'."
 
 
@@ -103,7 +107,9 @@ def found(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
         schemas = [_schema(file, format_, options) for file in islice(files, _FILES)]
         for schema, file in zip(schemas, files, strict=False):
             _check_names(schema, file)
-        return pa.unify_schemas(schemas, promote_options="permissive") if format_ != "parquet" else schemas[0]
+        inside = pa.unify_schemas(schemas, promote_options="permissive") if format_ != "parquet" else schemas[0]
+        outside = [field for field in folder_columns(path, format_) if field.name not in inside.names]
+        return pa.schema([*inside, *(outside if format_ in _WITH_FOLDERS else ())])
     except (OSError, pa.ArrowException, UnicodeDecodeError) as fault:
         do = "Write them down: columns = { … }, and the options of the format: options = { … }."
         if isinstance(fault, UnicodeDecodeError) or "UTF8" in str(fault):
@@ -116,6 +122,32 @@ def found(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
             f"{path}: its columns cannot be found: {str(fault).splitlines()[0]}",
             do=do,
         ) from fault
+
+
+def folder_columns(path: Path, format_: str) -> pa.Schema:
+    """The columns whose values are in the names of folders, as in `day=2026-01-01/a.parquet`, and in no file."""
+    values: dict[str, list[str]] = {}
+    for file in data_files(path, f".{format_}") if path.is_dir() else ():
+        for name, _, value in (part.partition("=") for part in file.relative_to(path).parts[:-1] if "=" in part):
+            values.setdefault(unquote(name), []).append(unquote(value))
+    return pa.schema([(name, _kind([value for value in each if value != _NO_VALUE])) for name, each in values.items()])
+
+
+def check_no_folder_columns(path: Path, format_: str) -> None:
+    """Refuse a table of which some columns are in no file: its rows would lack them."""
+    for name in folder_columns(path, format_).names:
+        raise UnreadableTable(
+            f"The values of column {name!r} are in the names of folders of {path}, and in no file.",
+            why="Of a table only its files are read.",
+            do="Write it into one folder, with all its columns in the files; or as a Delta table, which may have them.",
+        )
+
+
+def _kind(values: list[str]) -> pa.DataType:
+    for pattern, kind in ((r"-?\d{1,18}", pa.int64()), (r"\d{4}-\d\d-\d\d", pa.date32())):
+        if values and all(re.fullmatch(pattern, value) for value in values):
+            return kind
+    return pa.string()
 
 
 def _check_names(schema: pa.Schema, file: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import BadOption, BadPipeline, UnknownColumn, UnreadableTable
-from penstock.plan.pipeline.columns import as_spark_has_them, ending, infer, written
+from penstock.plan.pipeline.columns import as_spark_has_them, check_no_folder_columns, ending, infer, written
 from penstock.plan.pipeline.lines import Faults, parse
 from penstock.plan.pipeline.lines import Path as Place
 from penstock.plan.pipeline.spec import (
@@ -359,6 +359,8 @@ class _Reader:
 
 
 def _table_columns(path: Path, format_: str, key: Sequence[str], options: Mapping[str, str]) -> pa.Schema:
+    if format_ == "csv":
+        check_no_folder_columns(path, format_)
     if format_ == "csv" or not key:
         return infer(path, "csv" if format_ == "csv" else "parquet", options)
     opened: pa.Schema = table(path, key=tuple(key)).schema

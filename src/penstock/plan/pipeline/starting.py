@@ -13,8 +13,19 @@ import pyarrow as pa
 from sqlglot.tokens import Tokenizer
 
 from penstock.errors import BadOption, UnknownColumn
-from penstock.plan.pipeline.columns import as_spark_has_them, data_files, ending, fits, found, name_of
+from penstock.plan.pipeline.columns import (
+    as_spark_has_them,
+    check_no_folder_columns,
+    data_files,
+    ending,
+    fits,
+    folder_columns,
+    found,
+    name_of,
+)
 from penstock.plan.pipeline.spec import FILES
+from penstock.tables import delta, iceberg
+from penstock.tables import table as open_table
 from penstock.tables.find import local
 
 #: A number or a date.
@@ -34,6 +45,8 @@ class _Found:
     separator: str | None = None
     #: Columns that are no single value.
     left_out: tuple[str, ...] = ()
+    #: Columns that are in the names of folders and cannot be read from there.
+    outside: tuple[str, ...] = ()
 
     @property
     def time(self) -> str | None:
@@ -71,6 +84,11 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
         parts += (
             [f"# Not read, because a column is a single value: {', '.join(map(_key, one.left_out))}"]
             if one.left_out
+            else []
+        )
+        parts += (
+            [f"# Not read, because they are in the names of folders alone: {', '.join(map(_key, one.outside))}"]
+            if one.outside
             else []
         )
         parts += (
@@ -126,17 +144,28 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
     if format_ is None:
         raise BadOption(f"{where} has no files of {', '.join(FILES)}.", do="Give a file, or a folder of such files.")
     separator = _separator(where) if format_ == "csv" else None
-    there = found(where, format_, {"sep": separator} if separator else {})
+    there = _columns(where, format_, key, separator)
     columns = as_spark_has_them(pa.schema([field for field in there if fits(field)]), str(where))
     for column in key:
         if column not in columns.names:
             raise UnknownColumn.among(column, columns.names, str(where))
     left_out = tuple(field.name for field in there if not fits(field))
+    outside = tuple(name for name in folder_columns(where, format_).names if name not in there.names)
     called = name if equals else re.sub(r"\W+", "_", where.stem).strip("_").lower()
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", called):
         raise BadOption(f"{called!r} is not a name.", do="Give one: --stream orders=2024-orders/")
     shown = os.path.relpath(where, base.absolute()).replace("\\", "/")
-    return _Found(called, shown, format_, columns, key, separator, left_out)
+    return _Found(called, shown, format_, columns, key, separator, left_out, () if key else outside)
+
+
+def _columns(where: Path, format_: str, key: tuple[str, ...], separator: str | None) -> pa.Schema:
+    if key and format_ == "parquet" and where.is_dir():
+        if not delta.is_delta(where) and not iceberg.is_iceberg(where):
+            check_no_folder_columns(where, format_)
+        return open_table(where, key=key).schema  # a Delta table may have columns that are not in its files
+    if key:
+        check_no_folder_columns(where, format_)
+    return found(where, format_, {"sep": separator} if separator else {})
 
 
 def _has(path: Path, format_: str) -> bool:
