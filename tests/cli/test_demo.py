@@ -44,7 +44,7 @@ def still_running(folder: Path) -> list[str]:
 
 def nothing_is_left(folder: Path) -> None:
     assert list((folder / "tmp").iterdir()) == []
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while still_running(folder) and time.monotonic() < until:
         time.sleep(0.2)
     assert still_running(folder) == []

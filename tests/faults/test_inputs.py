@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 
 def wait_for_batches(shop: Workshop, count: int) -> None:
-    until = time.monotonic() + 180
+    until = time.monotonic() + 300
     while shop.batches() < count:
         assert time.monotonic() < until
         time.sleep(0.02)

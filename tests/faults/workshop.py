@@ -153,7 +153,7 @@ class Workshop:
     def leave_waiting(self, spark: SparkSession, batches: int) -> None:
         """Run it, and stop it while rows wait and a micro-batch is planned but not done."""
         running = self.begin(spark, until_done=False)
-        until = time.monotonic() + 180
+        until = time.monotonic() + 300
         while self.batches() < batches and running.active and time.monotonic() < until:
             time.sleep(0.02)
         running.stop()
@@ -269,7 +269,7 @@ class Program:
                     found.append(process)
         return found
 
-    def settle(self, seconds: float = 10) -> None:
+    def settle(self, seconds: float = 60) -> None:
         """Give what is on its way out the time to go."""
         until = time.monotonic() + seconds
         while self.members() and time.monotonic() < until:

@@ -145,9 +145,9 @@ def _is_daemon(process: psutil.Process | None) -> bool:
     return len(words) > 2 and words[1] == "-m" and words[2].endswith(".daemon")
 
 
-def eventually(found: Callable[[], Any], seconds: float = 60) -> Any:
+def eventually(found: Callable[[], Any]) -> Any:
     """What `found` gives once it gives something; progress comes by Spark's own events, a little later than rows."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + 300
     while time.monotonic() < until:
         if value := found():
             return value

@@ -232,7 +232,7 @@ def test_what_waits_drains_by_itself_while_no_row_arrives(desk):
     running = flow.start(results=str(desk.folder / "out"), set_aside=aside, checkpoint=str(desk.folder / "ck"))
     try:
         want = len(set(orders(0).column("k").to_pylist()) & set(range(2_000)))
-        assert eventually(lambda: desk.written(flow).num_rows == want, 120)
+        assert eventually(lambda: desk.written(flow).num_rows == want)
         history = eventually(lambda: [b for b in flow.history() if b["rows_waiting"] == 0])
         assert any(b["rows_waiting"] for b in flow.history()), "one page a step: rows must have waited"
         assert history[-1]["batch"] > 0
@@ -257,7 +257,7 @@ def test_workers_may_vanish_and_cached_chunks_rot_between_batches(desk):
     everything = [orders(0)]
     try:
         for number in range(1, 4):
-            assert eventually(lambda number=number: len(flow.history()) >= number, 120)
+            assert eventually(lambda number=number: len(flow.history()) >= number)
             spoil_cache()
             kill_workers()
             everything.append(orders(number * 200))
@@ -265,8 +265,8 @@ def test_workers_may_vanish_and_cached_chunks_rot_between_batches(desk):
             pq.write_table(everything[-1], scratch)
             scratch.rename(desk.folder / "stream" / f"{number:03d}.parquet")
         query.processAllAvailable()
-        assert eventually(lambda: sum(b["rows_in"] for b in flow.history()) >= 800, 120)
-        assert eventually(lambda: flow.history()[-1]["rows_waiting"] == 0, 120)
+        assert eventually(lambda: sum(b["rows_in"] for b in flow.history()) >= 800)
+        assert eventually(lambda: flow.history()[-1]["rows_waiting"] == 0)
     finally:
         query.stop()
     assert sum(b["slots_restored"] for b in flow.history()) > 0

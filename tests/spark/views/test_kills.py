@@ -41,7 +41,7 @@ def run(world: World, crash: str = "", kill_after: float | None = None) -> int:
     said = world.folder / f"run-{number}"
     try:
         if kill_after is not None:
-            until = time.monotonic() + 120
+            until = time.monotonic() + 300
             while b"opened" not in said.read_bytes() and program.poll() is None and time.monotonic() < until:
                 time.sleep(0.02)
             time.sleep(kill_after)
