@@ -42,7 +42,7 @@ def register(server: Served, name: str, text: str) -> dict[str, object]:
 def test_a_query_lives_from_registration_to_removal(server: Served) -> None:
     said = register(server, "big", BIG)
     assert said["kind"] == "selection"
-    assert said["columns"] == [{"name": "order_id", "type": "int64"}]
+    assert said["columns"] == [{"name": "order_id", "type": "long"}]
     register(server, "everything", ALL)
     commit(server.engine, "big", orders(0, 20))
     commit(server.engine, "big", [])

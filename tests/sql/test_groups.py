@@ -57,6 +57,16 @@ def test_queries_of_one_shape_share():
     }
 
 
+def test_a_group_is_described_alike_by_all_of_its_queries():
+    """One of many windows, bands or ranges was told as that of all."""
+    for one in group(queries()):
+        assert len({query.shape.describe_group() for query in one.queries.values()}) == 1, one.queries.keys()
+        assert (
+            len({query.shape.describe() for query in one.queries.values()}) == len(one.queries)
+            or one.operator == "filter"
+        )
+
+
 def test_what_a_text_promises_is_planned_to_the_second():
     text = "CREATE VIEW least AS SELECT sector, MIN(PER) FROM STOCK GROUP BY sector ANSWER WITHIN 3661 SECONDS"
     (view,) = group({"least": parse(text, KNOWN)})

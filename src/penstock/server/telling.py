@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.plan.pipeline.columns import fits, name_of
 from penstock.server.group import told_error
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def query_status(member: Member, group: Group | None, state: str, fault: BaseExc
 
 
 def columns_of(schema: pa.Schema) -> list[dict[str, str]]:
-    """Names and types."""
-    return [{"name": field.name, "type": str(field.type)} for field in schema]
+    """Names, and types as a pipeline's file writes them where it can."""
+    return [{"name": f.name, "type": name_of(f.type) if fits(f) else str(f.type)} for f in schema]
 
 
 def group_progress(group: Group, queries: list[str]) -> dict[str, Any]:

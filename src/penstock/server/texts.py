@@ -70,8 +70,8 @@ class TextMade(Made):
         return self.query.shape.sources
 
     def describe(self) -> str:
-        """The shape."""
-        return self.query.shape.describe()
+        """What all of its group have in common."""
+        return self.query.shape.describe_group()
 
     def _group(self) -> QueryGroup:
         return QueryGroup({"query": self.query})

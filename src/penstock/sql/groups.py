@@ -105,7 +105,7 @@ class Group:
     def describe(self) -> str:
         """For people, in one line."""
         count = len(self.queries)
-        return f"{self.operator} for {count} quer{'y' if count == 1 else 'ies'}: {self.shape.describe()}"
+        return f"{self.operator} for {count} quer{'y' if count == 1 else 'ies'}: {self.shape.describe_group()}"
 
 
 def window_name(window: Window) -> str:

@@ -60,6 +60,10 @@ class Selection:
         """For people."""
         return f"rows of {self.stream}"
 
+    def describe_group(self) -> str:
+        """For people, of all who share it."""
+        return self.describe()
+
 
 @dataclass(frozen=True)
 class TableJoin:
@@ -102,6 +106,10 @@ class TableJoin:
         on = " and ".join(f"{self.stream}.{a} = {self.table}.{b}" for a, b in self.on)
         shed = f", shedding by {self.shed.upper()}" if self.shed else ""
         return f"{self.stream} with the table {self.table} on {on} ({self.how}){shed}"
+
+    def describe_group(self) -> str:
+        """For people, of all who share it."""
+        return self.describe()
 
 
 @dataclass(frozen=True)
@@ -156,10 +164,17 @@ class WindowJoin(_TwoStreams):
 
     def describe(self) -> str:
         """For people."""
-        on = self._on() or "every pair that a condition accepts"
         shed = f", shedding by {self.shed.upper()}" if self.shed else ""
+        return f"{self._joined()}; window: {self.window.describe()}{shed}"
+
+    def describe_group(self) -> str:
+        """For people, of all who share it: each may have a window of its own."""
+        return self._joined() if self.shares_windows else self.describe()
+
+    def _joined(self) -> str:
+        on = self._on() or "every pair that a condition accepts"
         how = "" if self.how == "inner" else f" ({self.how})"
-        return f"{self.left} with {self.right} on {on}{how}; window: {self.window.describe()}{shed}"
+        return f"{self.left} with {self.right} on {on}{how}"
 
 
 @dataclass(frozen=True)
@@ -187,9 +202,18 @@ class BandJoin(_TwoStreams):
 
     def describe(self) -> str:
         """For people."""
+        return self._described(f"{self._difference()} between {self.band[0]:g} and {self.band[1]:g}")
+
+    def describe_group(self) -> str:
+        """For people, of all who share it."""
+        return self._described(f"bands of {self._difference()}")
+
+    def _difference(self) -> str:
+        return f"{self.right}.{self.columns[1]} - {self.left}.{self.columns[0]}"
+
+    def _described(self, bands: str) -> str:
         key = f" and {self._on()}" if self.on else ""
-        difference = f"{self.right}.{self.columns[1]} - {self.left}.{self.columns[0]}"
-        return f"{difference} between {self.band[0]:g} and {self.band[1]:g}{key}; window: {self.window.describe()}"
+        return f"{bands}{key}; window: {self.window.describe()}"
 
 
 @dataclass(frozen=True)
@@ -227,6 +251,12 @@ class SelectJoin(_TwoStreams):
         ]
         return f"{self._on()}, {', '.join(ranges)}; window: {self.window.describe()}"
 
+    def describe_group(self) -> str:
+        """For people, of all who share it."""
+        names = (self.left, self.right)
+        columns = [f"{names[side]}.{column}" for side in (LEFT, RIGHT) for column in self.columns[side]]
+        return f"{self._on()}, ranges of {' and '.join(columns)}; window: {self.window.describe()}"
+
 
 @dataclass(frozen=True)
 class RangeAggregate:
@@ -263,7 +293,15 @@ class RangeAggregate:
         """For people."""
         ends = f"{'-∞' if self.x.low is None else self.x.low} to {'∞' if self.x.high is None else self.x.high}"
         where = "".join(f", {column} = {value!r}" for column, value in self.partition)
-        return f"{self.function.upper()}({self.y or '*'}) of {self.stream} with {self.x.column} from {ends}{where}"
+        return f"{self._aggregate()} with {self.x.column} from {ends}{where}"
+
+    def describe_group(self) -> str:
+        """For people, of all who share it."""
+        parts = "".join(f", for each {column}" for column, _ in self.partition)
+        return f"{self._aggregate()} by ranges of {self.x.column}{parts}"
+
+    def _aggregate(self) -> str:
+        return f"{self.function.upper()}({self.y or '*'}) of {self.stream}"
 
 
 @dataclass(frozen=True)
@@ -298,6 +336,10 @@ class View:
     def describe(self) -> str:
         """For people."""
         return f"view of {', '.join(self.tables)}, answers within {format_duration(self.answer_within)}"
+
+    def describe_group(self) -> str:
+        """For people, of all who share it."""
+        return self.describe()
 
 
 Shape = Selection | TableJoin | WindowJoin | BandJoin | SelectJoin | RangeAggregate | View
