@@ -393,3 +393,25 @@ def test_what_decides_when_a_row_is_shed_is_among_the_terms_of_a_batch(products)
     assert terms()["overload.max_lag"] == "1.0"
     for other in ({"max_lag": "2 seconds"}, {"seed": 1}):
         assert terms() != terms(**other)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+def test_whoever_gives_no_division_gets_one_that_fits(products, tmp_path, how, prepared):
+    place = tmp_path / "prepared" if prepared else products
+    if prepared:
+        ps.prepare(products, place, key="product_id")
+    alone = pa.schema([("order_id", pa.int64()), ("ordered", pa.date32())])
+    conditions = (
+        ("order_id",),
+        ps.as_of("order_id", time="ordered", since="since", until="since"),
+        ps.band("order_id", below=1, above=1),
+        ps.where(len, on="order_id"),
+    )
+    for on in conditions:
+        for more in ({}, {"follow": True}, {"order_by": "order_id"}, {"shed": "topw", "max_lag": "1 second"}):
+            if "shed" in more and on != ("order_id",):
+                continue  # only equal keys are shed
+            table = ps.table(place, key="product_id")
+            made = plan_join_table(alone, table, on=on, how=how, memory="128MB", slots=2, **more)
+            assert made.division != "pages" or (how == "inner" and not more)
