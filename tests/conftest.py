@@ -34,16 +34,18 @@ def pytest_report_header(config: pytest.Config) -> str:
 #: Files that take longest, the longest first: were one of them the last to begin, all processes would wait for it.
 LONGEST = (
     "kernels/test_conformance.py",
-    "faults/test_kills.py",
     "server/test_engine.py",
-    "spark/test_join_table.py",
-    "spark/test_runtime.py",
-    "faults/test_inputs.py",
-    "spark/test_join_kinds.py",
-    "spark/test_pages.py",
-    "spark/test_join_streams.py",
-    "server/test_run.py",
+    "faults/test_kills.py",
     "broker/test_nats.py",
+    "spark/test_runtime.py",
+    "spark/test_join_table.py",
+    "spark/test_join_streams.py",
+    "test_examples.py",
+    "spark/test_sql.py",
+    "spark/test_subscriptions.py",
+    "spark/test_standing_queries.py",
+    "spark/test_join_kinds.py",
+    "spark/views/test_maintenance.py",
 )
 
 
