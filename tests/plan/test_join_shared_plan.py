@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import BadOption
+from penstock.plan.answering import AnsweringPlan
 from penstock.plan.join_shared import JoinSharedPlan, check_name, query
 from penstock.plan.join_streams import JoinStreamsPlan
+from penstock.spark.agreement import terms_of
 
 LEFT = pa.schema([("id", pa.int64()), ("lt", pa.timestamp("us"))])
 RIGHT = pa.schema([("id", pa.int64()), ("rt", pa.timestamp("us"))])
@@ -58,3 +60,11 @@ def test_another_condition_or_selection_is_another_plan():
 def test_a_name_that_cannot_be_given_a_place_is_refused(name):
     with pytest.raises(BadOption, match="cannot be the name of a query"):
         check_name(name)
+
+
+def test_what_may_change_within_a_batch_may_change_below_answers_too():
+    plans = [JoinSharedPlan.checked(LEFT, RIGHT, windows={"q": "1 hour"}, changes=one, **USUAL) for one in ("a", "b")]
+    assert terms_of(plans[0]) == terms_of(plans[1])
+    answering = [AnsweringPlan(plan, {}, texts="q") for plan in plans]
+    assert terms_of(answering[0]) == terms_of(answering[1])
+    assert terms_of(answering[0])["plan.scheduler"] == "greedy"

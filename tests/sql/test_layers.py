@@ -34,7 +34,8 @@ def test_a_checkpoint_knows_its_queries_where_state_depends_on_them():
 
 def test_memory_of_the_inner_plan_is_among_the_terms():
     text = "SELECT MIN(PER) FROM STOCK WHERE RISK < 3"
-    assert terms_of(made(text, fixed=True))["terms"] != terms_of(made(f"{text} MEMORY 128 MB", fixed=True))["terms"]
+    small, large = (terms_of(made(said, fixed=True)) for said in (text, f"{text} MEMORY 128 MB"))
+    assert small["plan.memory"] != large["plan.memory"]
 
 
 def test_each_query_has_a_channel_and_the_others_stay():

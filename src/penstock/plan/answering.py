@@ -27,14 +27,6 @@ class AnsweringPlan(Plan):
     fixed: bool = False
     #: Which channel of the operator each answer is made of, where it is not `results`.
     reads: Mapping[str, str] = field(default_factory=dict)
-    #: The inner plan's own terms, in one line.
-    terms: str = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        plain = {name: getattr(self.plan, name) for name in getattr(self.plan, "__dataclass_fields__", ())}
-        versions = {name: value.version for name, value in plain.items() if hasattr(value, "version")}
-        said = {n: v for n, v in plain.items() if n not in self.plan.loose and isinstance(v, int | float | str | None)}
-        object.__setattr__(self, "terms", f"{said} {versions}")
 
     @property
     def name(self) -> str:  # type: ignore[override]

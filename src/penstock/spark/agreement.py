@@ -67,11 +67,14 @@ def as_begun(checkpoint: Checkpoint, plan: Plan) -> Plan:
 
 def terms_of(plan: Plan) -> dict[str, str]:
     """What decides which results of a batch come in it and which later, beside what its identity says."""
-    terms = {"version of penstock": penstock.__version__}
-    for name in getattr(plan, "__dataclass_fields__", ()):
-        if name not in plan.loose:
-            terms.update(_terms(name, getattr(plan, name)))
-    return terms
+    return {"version of penstock": penstock.__version__, **dict(_inner("", plan))}
+
+
+def _inner(before: str, value: Any) -> Iterator[tuple[str, str]]:
+    loose = getattr(value, "loose", ())
+    for each in fields(value) if is_dataclass(value) and not isinstance(value, type) else ():
+        if each.name not in loose:
+            yield from _terms(before + each.name, getattr(value, each.name))
 
 
 def _terms(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -79,11 +82,10 @@ def _terms(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, str(value)
     elif isinstance(getattr(value, "version", None), str):
         yield f"version of the {name}", value.version
-    elif is_dataclass(value) and not isinstance(value, type):
-        for each in fields(value):
-            yield from _terms(f"{name}.{each.name}", getattr(value, each.name))
-    elif isinstance(getattr(value, "name", None), str):  # a policy
+    elif isinstance(getattr(value, "name", None), str) and not is_dataclass(value):  # a policy
         yield name, value.name
+    else:
+        yield from _inner(f"{name}.", value)
 
 
 def _check_not_ahead(checkpoint: Checkpoint, ledger: Ledger) -> None:
