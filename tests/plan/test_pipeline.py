@@ -409,3 +409,21 @@ def test_every_operator_has_a_plan(folder: Path, operator: str, options: dict[st
     planned, told = plan_of(operator, options, Known(pipeline.streams, {}, 2, folder))
     assert planned is not None, told
     assert operator in OPERATORS
+
+
+def test_a_last_line_without_an_end_is_a_record(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,price\n1,2.5")
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "price": 2.5}')
+    kinds = pa.schema([("id", pa.int64()), ("price", pa.float64())])
+    assert infer(tmp_path / "a.csv", "csv", {}) == infer(tmp_path / "a.jsonl", "json", {}) == kinds
+
+
+def test_numbers_with_decimal_commas_are_texts_and_a_first_pipeline_says_so(tmp_path: Path) -> None:
+    (tmp_path / "sales.csv").write_text('id;"price, net";text\n1;"1.234,50";a,1\n2;;b\n3;-0,5;c')
+    text = starting([str(tmp_path / "sales.csv")], [], tmp_path)
+    assert 'sep = ";"' in text
+    assert "# Texts, because a comma stands before the decimals of their numbers: " in text
+    assert 'numbers: "price, net"\n' in text
+    pipeline, _ = read_pipeline(write(tmp_path, text))
+    kinds = [("id", pa.int64()), ("price, net", pa.string()), ("text", pa.string())]
+    assert pipeline.streams["sales"].columns == pa.schema(kinds)

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.json as json
 import pyarrow.parquet as pq
@@ -189,18 +190,36 @@ def _named(field: pa.Field) -> pa.Field:
 def _schema(file: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
     if format_ == "parquet":
         return pq.read_schema(file)
-    with pa.input_stream(file, compression="detect") as opened:
-        head = opened.read(_BYTES)
     if format_ == "json":
-        records = json.read_json(pa.BufferReader(_whole_records(head)))
-        if records.num_rows != sum(not line.isspace() for line in _whole_records(head).splitlines() if line):
+        head = _head(file)
+        records = json.read_json(pa.BufferReader(head))
+        if records.num_rows != sum(not line.isspace() for line in head.splitlines() if line):
             raise UnreadableTable(
                 f"{file} has records of several lines, or several in one.",
                 why="Of a stream of JSON every line is a record; each of these lines would be set aside.",
                 do=_ONE_A_LINE,
             )
         return records.schema
-    return csv.read_csv(pa.BufferReader(_whole_records(head, quote=ord('"'))), **csv_options(options)).schema
+    return _csv_rows(file, options).schema
+
+
+def _csv_rows(file: Path, options: Mapping[str, str]) -> pa.Table:
+    return csv.read_csv(pa.BufferReader(_head(file, quote=ord('"'))), **csv_options(options))
+
+
+def comma_numbers(path: Path, options: Mapping[str, str]) -> tuple[str, ...]:
+    """Columns of CSV files that are texts because their numbers have a comma before the decimals."""
+    rows = _csv_rows(data_files(path, ".csv")[0], options)
+    texts = [name for name in rows.column_names if pa.types.is_string(rows.schema.field(name).type)]
+    like = {name: pc.match_substring_regex(rows[name], r"^-?\d[\d.]*,\d+$") for name in texts}
+    return tuple(name for name in texts if pc.all(like[name], min_count=1).as_py())
+
+
+def _head(file: Path, quote: int = -1) -> bytes:
+    """The records at the beginning of a file; all of a small one."""
+    with pa.input_stream(file, compression="detect") as opened:
+        head: bytes = opened.read(_BYTES)
+        return _whole_records(head, quote) if opened.read(1) else head
 
 
 def _whole_records(head: bytes, quote: int = -1) -> bytes:

@@ -16,6 +16,7 @@ from penstock.errors import BadOption, UnknownColumn
 from penstock.plan.pipeline.columns import (
     as_spark_has_them,
     check_no_folder_columns,
+    comma_numbers,
     data_files,
     ending,
     fits,
@@ -47,6 +48,8 @@ class _Found:
     left_out: tuple[str, ...] = ()
     #: Columns that are in the names of folders and cannot be read from there.
     outside: tuple[str, ...] = ()
+    #: Texts that would be numbers, if a point stood in them instead of a comma.
+    commas: tuple[str, ...] = ()
 
     @property
     def time(self) -> str | None:
@@ -96,12 +99,25 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
             if one.format == "csv" and any(_VALUE.fullmatch(name) for name in one.columns.names)
             else []
         )
+        parts += _commas(one)
         parts += [f"time = {_text(one.time)}"] if one.time else []
         parts += [*one.options, ""]
     for one in joined:
         key = ", ".join(map(_text, one.key))
-        parts += [f"[tables.{one.name}]", f"path = {_text(one.path)}", f"key = [{key}]", *one.options, ""]
+        parts += [
+            f"[tables.{one.name}]",
+            f"path = {_text(one.path)}",
+            f"key = [{key}]",
+            *_commas(one),
+            *one.options,
+            "",
+        ]
     return "\n".join([*parts, *_query(read, joined)]) + "\n"
+
+
+def _commas(one: _Found) -> list[str]:
+    told = "# Texts, because a comma stands before the decimals of their numbers: "
+    return [told + ", ".join(map(_key, one.commas))] if one.commas else []
 
 
 def _with_keys_of(stream: _Found, tables: Sequence[_Found]) -> _Found:
@@ -155,7 +171,8 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", called):
         raise BadOption(f"{called!r} is not a name.", do="Give one: --stream orders=2024-orders/")
     shown = os.path.relpath(where, base.absolute()).replace("\\", "/")
-    return _Found(called, shown, format_, columns, key, separator, left_out, () if key else outside)
+    commas = comma_numbers(where, {"sep": separator} if separator else {}) if format_ == "csv" else ()
+    return _Found(called, shown, format_, columns, key, separator, left_out, () if key else outside, commas)
 
 
 def _columns(where: Path, format_: str, key: tuple[str, ...], separator: str | None) -> pa.Schema:
@@ -176,7 +193,8 @@ def _separator(path: Path) -> str | None:
     """What separates names that would be one name with commas between them."""
     with pa.input_stream(data_files(path, ".csv")[0], compression="detect") as file:
         names = file.read(1 << 16).decode("utf-8", errors="replace").partition("\n")[0]
-    return next((mark for mark in (";", "\t", "|") if mark in names and "," not in names), None)
+    bare = re.sub(r'"[^"]*"', "", names)  # a comma in quotes is part of a name
+    return next((mark for mark in (";", "\t", "|") if mark in bare and "," not in bare), None)
 
 
 def _word(name: str) -> str:
