@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections import Counter
 
 import numpy as np
@@ -71,6 +72,23 @@ def test_a_plan_travels_and_explains_itself():
 def test_bad_plans_are_refused(error, match, options):
     with pytest.raises(error, match=match):
         checked(**options)
+
+
+@pytest.mark.parametrize("groups", [20, 80_000])
+def test_the_memory_that_is_asked_for_is_enough(tmp_path, groups):
+    """However many groups queries make: each of them takes something, too."""
+    begin = np.arange(80_000) % groups * 10
+    bounds = dict(zip(SELECT.bounds, [begin - 1.0, begin + 1.0, begin, begin + 1], strict=True))
+    pq.write_table(pa.table({"query": np.arange(80_000), **bounds}), tmp_path / "queries.parquet")
+    options = {"queries": str(tmp_path / "queries.parquet"), "strategy": "ssi", "slots": 1, "output": "counts"}
+    with pytest.raises(MemoryTooSmall, match="cannot hold 80,000 queries") as refused:
+        checked(**options, memory="1MB")
+    least = re.search('memory="(.*?)"', str(refused.value)).group(1)
+    kernel = checked(**options, memory=least).make(0)
+    now = pa.array([0], LEFT.field("at").type)
+    rows = [pa.record_batch([pa.array([1]), pa.array([10], s.field(1).type), now], schema=s) for s in (LEFT, RIGHT)]
+    found = [emission.rows for emission in kernel.step(Batch([Portion(n, r) for n, r in enumerate(rows)]), 0)]
+    assert pa.Table.from_batches(found).num_rows == 80_000 // groups
 
 
 def test_rows_kept_by_one_event_time_are_not_taken_up_by_another():

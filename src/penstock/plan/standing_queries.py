@@ -15,7 +15,7 @@ from penstock.errors import BadOption, BadQuery, MemoryTooSmall, PenstockError, 
 from penstock.kernels.contract import RESULTS, SET_ASIDE, SET_ASIDE_SCHEMA, Metric
 from penstock.kernels.standing.numbers import range_kind
 from penstock.kernels.standing.query_set import bytes_needed
-from penstock.kernels.standing.query_table import ID, OP, VERSION, bound_kinds, check_columns, describe_kinds
+from penstock.kernels.standing.query_table import ID, OP, VERSION, Queries, bound_kinds, check_columns, describe_kinds
 from penstock.kernels.standing.refine import PIECE
 from penstock.kernels.standing.results import OUTPUTS, Output, Results
 from penstock.kernels.standing.router import DYNAMIC, Dynamic, walked
@@ -152,7 +152,7 @@ class StandingQueriesPlan(Plan):
             tuple(float(end) for end in split),
             widest,
         )
-        least = plan.least_memory(len(found.ids))
+        least = plan.least_memory(found)
         if size < least:
             raise MemoryTooSmall(
                 f"{format_size(size)} cannot hold {len(found.ids):,} queries.",
@@ -161,12 +161,12 @@ class StandingQueriesPlan(Plan):
             )
         return plan
 
-    def least_memory(self, queries: int) -> int:
-        """Bytes that so many queries need, over all slots, with a little room for rows."""
-        buffers = (queries + BLOCK) * RUN + 2 * PIECE * RUN + 8 * queries
-        return self.slots * (
-            bytes_needed(queries, self.shape, walked(self.strategy, self.shape.own)) + buffers + _FOR_ROWS
-        )
+    def least_memory(self, queries: Queries) -> int:
+        """Bytes that these queries need, over all slots, with a little room for rows."""
+        count = len(queries.ids)
+        indexed = bytes_needed(count, self.shape, walked(self.strategy, self.shape.own), queries.bounds)
+        buffers = (count + BLOCK) * RUN + 2 * PIECE * RUN + 8 * count
+        return self.slots * (indexed + buffers + _FOR_ROWS)
 
     @property
     def sides(self) -> tuple[Side, ...]:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from penstock.kernels.standing.hotspots import HotspotTracker
-from penstock.kernels.standing.layout import Layout, build, bytes_per_query
+from penstock.kernels.standing.layout import BYTES_PER_GROUP, Layout, build, bytes_per_query
 from penstock.kernels.standing.partition import StabbingPartition, points
 from penstock.kernels.standing.search import F64, I32, I64, Flags
 
@@ -139,7 +139,9 @@ class Index:
         parts = [part for part in (self._base, self._fresh) if part is not None]
         held = sum(part.layout.nbytes + part.shown.nbytes for part in parts)
         partition = self.partition.nbytes if self.partition is not None else 0
-        due = int(1.3 * bytes_per_query(self.own) * len(self._there)) + 4096 if self._stale else 0
+        a_group = BYTES_PER_GROUP if self.own else 0
+        laid_out = 1.3 * bytes_per_query(self.own) * len(self._there) + a_group * self.groups
+        due = int(laid_out) + 4096 if self._stale else 0
         return held + due + self._there.nbytes + self._waiting.nbytes + partition
 
     def _lay_out(self, slots: I64) -> Part:

@@ -23,6 +23,8 @@ from penstock.kernels.standing.search import F64, I32, I64
 LEAF, FAN = 16, 8
 #: Queries of a group that reach farthest, and are looked at before all others.
 _FARTHEST = 8
+#: What a group of queries takes in a layout of trees: its own box at the least, extent, root, beginning and point.
+BYTES_PER_GROUP = 80
 #: More classes than a group has, each with FAN times as many queries as the one before.
 _MOST_CLASSES = 12
 

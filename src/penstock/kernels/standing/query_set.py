@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.kernels.standing.index import Index
-from penstock.kernels.standing.layout import bytes_per_query
+from penstock.kernels.standing.layout import BYTES_PER_GROUP, bytes_per_query
+from penstock.kernels.standing.partition import canonical
 from penstock.kernels.standing.query_table import Queries
 from penstock.kernels.standing.search import F64, I32, I64, Flags, Rows
 from penstock.kernels.standing.shape import LEFT, RIGHT, SelectJoin, Shape
@@ -179,11 +180,17 @@ class QuerySet:
         self._recent = {}
 
 
-def bytes_needed(count: int, shape: Shape, strategies: tuple[Strategy, ...]) -> int:
-    """About how many bytes so many queries take with their indexes, while they are laid out."""
+def bytes_needed(count: int, shape: Shape, strategies: tuple[Strategy, ...], bounds: F64 | None = None) -> int:
+    """About how many bytes so many queries take with their indexes, while they are laid out.
+
+    Where all of them are grouped, the more groups the more: `bounds`, if given, say how many there are; else few.
+    """
     a_query = 33.0 + 8 * len(shape.bounds)
+    groups = 0
     empty = QuerySet(shape, strategies)
     for index in empty._indexes.values():
         partition = {"all": 23, "hot": 46, "none": 0}[index.grouping]
         a_query += bytes_per_query(index.own) + 2 + partition
-    return int(count * a_query * 1.25) + (64 << 10)
+        if index.grouping == "all" and index.own and bounds is not None:
+            groups += canonical(*(bounds[:, column] for column in index.columns[2:])).size
+    return int((count * a_query + groups * BYTES_PER_GROUP) * 1.25) + (64 << 10)
