@@ -573,9 +573,13 @@ def test_what_spark_says_of_lost_state_becomes_one_line_and_a_remedy() -> None:
         ),
     ],
 )
-def test_what_is_not_ours_ends_in_one_line_of_what_went_wrong(said: str, fault: str) -> None:
+def test_what_is_not_ours_ends_in_one_line_of_what_went_wrong(
+    said: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.spark.failures.log_file", lambda: "some.log")
     failure = RuntimeError(f"[STREAM_FAILED] x {said}\n=== Streaming Query ===\n x\nLogical: plan")
-    assert cause(failure) is failure
+    assert cause(cause(failure)) is failure
+    assert len(failure.__notes__) == 3, "each is told once"
     assert failure.__notes__[0] == f"In short: {fault}"
     assert "start again with the same checkpoint" in failure.__notes__[1]
 

@@ -50,9 +50,11 @@ def cause(failure: BaseException) -> BaseException:
 
 
 def _annotate(failure: BaseException) -> None:
+    if getattr(failure, "__notes__", None):
+        return  # it was asked for the cause of this one before
     said = str(failure).partition("=== Streaming Query ===")[0]
     faults = [*_UNREADABLE.findall(said)[-1:], *_FAULT.findall(said)[-1:]]
-    if faults and not getattr(failure, "__notes__", None):
+    if faults:
         failure.add_note(f"In short: {' '.join(_CODES.sub('', fault) for fault in faults)}")
         failure.add_note(
             "Nothing of this micro-batch was committed: mend it, and start again with the same checkpoint."
