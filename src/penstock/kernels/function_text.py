@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
-from types import CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), date, time, timedelta, Decimal)
@@ -79,7 +78,16 @@ def _of_function(function: FunctionType, depth: int) -> Iterator[str]:
     code = function.__code__
     if function.__doc__ is not None and code.co_consts[:1] == (function.__doc__,):
         code = code.replace(co_consts=(None, *code.co_consts[1:]))
-    around = inspect.getclosurevars(function)
-    plain = {name: one for name, one in around.globals.items() if isinstance(one, (*_PLAIN, tuple, list, dict))}
-    values = (function.__defaults__, function.__kwdefaults__, around.nonlocals, dict(sorted(plain.items())))
-    yield from _each((code, values), depth + 1)
+    names = {name for each in _codes(code) for name in each.co_names}
+    known = {name: function.__globals__[name] for name in sorted(names & function.__globals__.keys())}
+    plain = {name: one for name, one in known.items() if isinstance(one, (*_PLAIN, tuple, list, dict))}
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    around = {name: cell.cell_contents for name, cell in cells if cell != CellType()}  # some have no value yet
+    yield from _each((code, (function.__defaults__, function.__kwdefaults__, around, plain)), depth + 1)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _codes(one)
