@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -320,6 +321,42 @@ def test_a_stream_that_begins_in_the_middle_of_any_slot_has_lost_something():
     assert _continues(3, messages((0, 0), (1, 7)), ["market"]), "the second slot had others before"
     assert _continues(3, messages((0, 0)), ["market"]), "a slot that says nothing now may have"
     assert not _continues(3, messages((0, 0)), []), "there is but one slot"
+
+
+def test_a_flow_whose_first_batches_have_nothing_to_say_has_lost_nothing(server: NatsServer):
+    """Its first message comes in a later batch, as after a lost store; nobody is told to read again."""
+
+    async def run() -> None:
+        world = World(seed=12)
+        publisher = Publisher(server.url, "begins", divided(world.kind))
+        await publisher.publish(0, here(world.batch(0)))
+        gateway = await NatsGateway(server.url, "begins", "g").open()
+        early = await gateway.subscribe(0, 20, partition=HERE)
+        await publisher.close()
+        publisher = Publisher(server.url, "begins", divided(world.kind))
+        await publisher.publish(3, here(world.batch(30)))
+        late = await gateway.subscribe(0, 20, partition=HERE)
+        want = [world.answers(0, 20)] * 2
+        assert await heard([early, late], want) == want
+        await gateway.close()
+        await publisher.close()
+
+    asyncio.run(run())
+
+
+def test_an_acknowledgement_that_never_came_is_let_go_of_quietly():
+    async def run() -> None:
+        said: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: said.append(what))
+        publisher = Publisher("nats://127.0.0.1:1", "quiet", World().kind)
+        publisher._gone.set()
+        with pytest.raises(BrokerUnreachable):
+            await publisher._acknowledged([asyncio.get_running_loop().create_future()])
+        gc.collect()
+        await asyncio.sleep(0)
+        assert said == []
+
+    asyncio.run(run())
 
 
 def test_partitions_are_asked_for_by_their_values(server: NatsServer):

@@ -83,7 +83,7 @@ class Publisher:
         self._last: dict[tuple[str, str], int] = {}
         #: The last message of each cell that the broker acknowledged to us.
         self._stored: dict[tuple[str, str], int] = {}
-        #: Whether the stream is new, and whether it may have lost messages of cells of which it has none.
+        #: Whether the stream may be new, and whether it may have lost messages of cells of which it has none.
         self._fresh = self._lost = False
         self._crowds: dict[str, tuple[int, I64]] = {}
         self._crowds_moved = False
@@ -111,10 +111,17 @@ class Publisher:
         self._gone.clear()
         self._stream = self._client.jetstream(timeout=10, publish_async_max_pending=_UNDER_WAY)
         try:
+            self._bucket = await self._stream.key_value(bucket_of(self.name))
+        except (BucketNotFoundError, NotFoundError):
+            self._bucket = await self._stream.create_key_value(KeyValueConfig(bucket=bucket_of(self.name)))
+        try:
             stored = (await self._stream.stream_info(stream_of(self.name))).state
             self._fresh, self._lost = stored.last_seq == 0, stored.first_seq > 1
+            with contextlib.suppress(KeyNotFoundError):
+                self._fresh = self._fresh and not (await self._bucket.get("begun")).value
         except NotFoundError:
             self._fresh, self._lost = True, False
+            await self._bucket.put("begun", b"")
             await self._stream.add_stream(
                 StreamConfig(
                     name=stream_of(self.name),
@@ -124,10 +131,6 @@ class Publisher:
                     allow_direct=True,
                 )
             )
-        try:
-            self._bucket = await self._stream.key_value(bucket_of(self.name))
-        except (BucketNotFoundError, NotFoundError):
-            self._bucket = await self._stream.create_key_value(KeyValueConfig(bucket=bucket_of(self.name)))
         try:
             said = json.loads((await self._bucket.get("kind")).value or b"{}")
             if Kind.from_json(said) != self.kind:
@@ -179,17 +182,24 @@ class Publisher:
         waiting: Callable[[str], None] = lambda text: None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Publish the messages of a micro-batch; waits while the broker is down, and says so to `waiting`."""
+        """Publish the messages of a micro-batch; waits while the broker is down, and says so to `waiting`.
+
+        The first batch makes the stream even if it has nothing to say, and notes that it has begun: a later one that
+        finds no such note knows that the stream was lost.
+        """
         import nats.errors
 
         since: float | None = None
-        while messages.num_rows:
+        while messages.num_rows or self._client is None:
             try:
                 if self._client is None or self._gone.is_set():
                     await self._abandon()
                     await self.open()
-                await self._follow_crowds()
-                await self._publish(batch, messages)
+                if self._fresh:
+                    await self._begin(batch, messages)
+                if messages.num_rows:
+                    await self._follow_crowds()
+                    await self._publish(batch, messages)
                 return
             except (OSError, TimeoutError, nats.errors.Error, BrokerUnreachable) as fault:
                 await self._abandon()
@@ -211,14 +221,21 @@ class Publisher:
         except Exception:
             self._client = None
 
+    async def _begin(self, batch: int, messages: pa.Table) -> None:
+        """Note whether a stream without messages is one that begins, or one that lost what it had."""
+        if messages.num_rows and _continues(batch, messages, self.kind.partition_by.names):
+            # It begins in the middle: what came before was on another stream, which is gone.
+            await self._bucket.put("lost", b"yes")
+            self._lost = True
+        elif messages.num_rows or batch == 0:
+            await self._bucket.put("begun", b"yes")
+        else:
+            return
+        self._fresh = False
+
     async def _publish(self, batch: int, messages: pa.Table) -> None:
         acks: list[asyncio.Future[PubAck]] = []
         messages = messages.sort_by([("slot", "ascending"), ("seq", "ascending")])
-        if self._fresh and _continues(batch, messages, self.kind.partition_by.names):
-            # A stream that begins in the middle: what came before was on another, which is gone.
-            await self._bucket.put("lost", b"yes")
-            self._lost = True
-        self._fresh = False
         for partition, rows in _by_partition(messages, self.kind):
             for path, received in self._parcels(partition, rows):
                 last = await self._last_of(partition, path)
@@ -273,6 +290,7 @@ class Publisher:
         gone.cancel()
         if stored not in done:
             stored.cancel()
+            await asyncio.gather(stored, return_exceptions=True)
             raise BrokerUnreachable("The broker went away before it had stored everything.")
         await stored
 
