@@ -259,7 +259,9 @@ def test_the_description_says_how_calls_fail(server: Served) -> None:
         ("get", "/queries", {"headers": {"Host": "elsewhere"}}, 421),
         ("get", "/queries/{name}", {}, 404),
         ("delete", "/queries/{name}", {}, 404),
+        ("post", "/queries", {}, 400),
         ("post", "/queries/{name}/pause", {"json": {}}, 404),
+        ("post", "/queries/{name}/pause", {}, 404),
         ("post", "/queries/{name}/resume", {"json": {}}, 404),
         ("get", "/queries/{name}/results", {"params": offset}, 400),
         ("get", "/queries/{name}/results", {}, 404),
@@ -281,3 +283,5 @@ def test_the_description_says_how_calls_fail(server: Served) -> None:
         events_ = said["paths"]["/queries/{name}/events"]["get"]["responses"]["200"]["content"]
         assert events_.keys() == {"text/event-stream"}
         assert client.put("/queries", json={}).headers["allow"] == "GET"
+        # What has no body needs no word of its kind.
+        assert client.post("/queries/q/pause").json()["state"] == "paused"

@@ -138,7 +138,7 @@ class Guard:
             raise self._too_large(unread=True)
         has_body = size != "0" or b"transfer-encoding" in found
         kind = found.get(b"content-type", "").partition(";")[0].strip().lower()
-        if (has_body or method in ("POST", "PUT", "PATCH")) and kind != "application/json":
+        if has_body and kind != "application/json":
             raise Refused(415, "Bodies are JSON.", "Send Content-Type: application/json.")
         return has_body
 

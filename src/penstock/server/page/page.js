@@ -249,6 +249,8 @@ function showGroup(entry, group) {
   const time = group.response_seconds;
   facts(entry.facts, [
     ["micro-batches", count(group.batches)],
+    // Of the drawing a phone shows the left half, until it is moved.
+    ["results", group.rows_out === null ? null : count(group.rows_out)],
     ["backlog", group.backlog?.files ? `${count(group.backlog.files)} files` : group.backlog?.rows === null ? null : `${count(group.backlog.rows)} rows wait`],
     ["shed", group.rows_shed === null ? null : count(group.rows_shed)],
     ["evicted", group.rows_evicted === null ? null : count(group.rows_evicted)],
