@@ -79,18 +79,20 @@ _FULL, _HIT = -1, -2
 
 
 class Scratch(NamedTuple):
-    """Room for one event: rows of contour and hull, steps to the left and right, and the heap."""
+    """Room for one event: rows of contour and hull, steps to the left and right, the heap, and rows by quadrant."""
 
     rows: I64
     left: I64
     right: I64
     heap: I64
+    shade: I64
 
 
 def new_scratch(size: int) -> Scratch:
     """Room for as many rows on contour and hull."""
     steps = np.zeros((2, size + 1, 7), np.int64)
-    return Scratch(np.zeros((size, 3), np.int64), steps[0], steps[1], np.zeros((4 * size, 5), np.int64))
+    rows, heap, shade = (np.zeros(shape, np.int64) for shape in ((size, 3), (4 * size, 5), (4, size, 2)))
+    return Scratch(rows, steps[0], steps[1], heap, shade)
 
 
 @njit(cache=True)
@@ -128,57 +130,78 @@ def _contour(t: KdNodes, group: int, x1: int, x2: int, limit: int, rows: I64, se
 
 
 @njit(cache=True)
-def _hidden(rows: I64, count: int, x1: int, x2: int, to1: int, to2: int) -> bool:
+def _cast(x1: int, x2: int, at1: int, at2: int, shade: I64, cast: I64) -> None:
+    """Note in which quadrants around a place a row hides what lies behind it: in two or four if it lies straight by.
+
+    Coordinates that fall with the distance are turned round (~x, which no code is too large for).
+    """
+    for q in range(4):
+        if (at1 <= x1 if q & 1 else at1 >= x1) and (at2 <= x2 if q & 2 else at2 >= x2):
+            seat = shade[q, cast[q]]
+            seat[0], seat[1] = ~at1 if q & 1 else at1, ~at2 if q & 2 else at2
+            cast[q] += 1
+
+
+@njit(cache=True)
+def _hidden(x1: int, x2: int, to1: int, to2: int, shade: I64, cast: I64) -> bool:
     """Whether a known row lies in the box of two places."""
-    a, b, c, d = min(x1, to1), max(x1, to1), min(x2, to2), max(x2, to2)
-    for i in range(count):  # noqa: SIM110 (compiled)
-        if a <= rows[i, 0] <= b and c <= rows[i, 1] <= d:
+    q = (1 if to1 < x1 else 0) | (2 if to2 < x2 else 0)
+    to1, to2 = ~to1 if q & 1 else to1, ~to2 if q & 2 else to2
+    for i in range(cast[q]):  # noqa: SIM110 (compiled)
+        if shade[q, i, 0] <= to1 and shade[q, i, 1] <= to2:
             return True
     return False
 
 
 @njit(cache=True)
-def _earlier(one: I64, other: I64) -> bool:
+def _earlier(heap: I64, one: int, other: int) -> bool:
     """By y, nodes before rows, then by place: the order of rows follows from them alone, not from the tree."""
     for i in range(4):
-        if one[i] != other[i]:
-            return one[i] < other[i]
+        if heap[one, i] != heap[other, i]:
+            return heap[one, i] < heap[other, i]
     return False
 
 
 @njit(cache=True)
+def _swap(heap: I64, one: int, other: int) -> None:
+    for i in range(5):
+        heap[one, i], heap[other, i] = heap[other, i], heap[one, i]
+
+
+@njit(cache=True)
 def _push(heap: I64, size: int, y: int, kind: int, x1: int, x2: int, node: int) -> None:
-    item = np.empty(5, np.int64)
-    item[0], item[1], item[2], item[3], item[4] = y, kind, x1, x2, node
+    heap[size, 0], heap[size, 1], heap[size, 2], heap[size, 3], heap[size, 4] = y, kind, x1, x2, node
     at = size
-    while at > 0 and _earlier(item, heap[(at - 1) >> 1]):
-        heap[at] = heap[(at - 1) >> 1]
+    while at > 0 and _earlier(heap, at, (at - 1) >> 1):
+        _swap(heap, at, (at - 1) >> 1)
         at = (at - 1) >> 1
-    heap[at] = item
 
 
 @njit(cache=True)
 def _pop(heap: I64, size: int) -> None:
-    """Move the last of `size` items into the place of the first."""
-    item = heap[size - 1].copy()
+    """Move the first of `size` items behind the others."""
     at, size = 0, size - 1
+    _swap(heap, 0, size)
     while 2 * at + 1 < size:
         child = 2 * at + 1
-        if child + 1 < size and _earlier(heap[child + 1], heap[child]):
+        if child + 1 < size and _earlier(heap, child + 1, child):
             child += 1
-        if not _earlier(heap[child], item):
+        if not _earlier(heap, child, at):
             break
-        heap[at] = heap[child]
+        _swap(heap, at, child)
         at = child
-    heap[at] = item
 
 
 @njit(cache=True)
-def _hull(t: KdNodes, group: int, x1: int, x2: int, y: int, rows: I64, count: int, heap: I64, seen: I64) -> int:
+def _hull(t: KdNodes, group: int, x1: int, x2: int, y: int, s: Scratch, count: int, seen: I64) -> int:
     """Add the rows above y that a place's row had hidden from some range, lowest first; the end, or `_FULL`."""
     node, _, roots, _, _, _ = t
+    rows, _, _, heap, shade = s
     if group >= len(roots) or roots[group] < 0 or node[roots[group], COUNT] == 0:
         return count
+    cast = np.zeros(4, np.int64)
+    for i in range(count):
+        _cast(x1, x2, rows[i, 0], rows[i, 1], shade, cast)
     size = 1
     heap[0, 0], heap[0, 1], heap[0, 2], heap[0, 3], heap[0, 4] = node[roots[group], MIN], 0, 0, 0, roots[group]
     while size:
@@ -186,16 +209,17 @@ def _hull(t: KdNodes, group: int, x1: int, x2: int, y: int, rows: I64, count: in
         _pop(heap, size)
         size -= 1
         if kind == 1:
-            if not _hidden(rows, count, x1, x2, at1, at2):
+            if not _hidden(x1, x2, at1, at2, shade, cast):
                 if count == len(rows):
                     return _FULL
                 rows[count, 0], rows[count, 1], rows[count, 2] = at1, at2, value
+                _cast(x1, x2, at1, at2, shade, cast)
                 count += 1
             continue
         seen[0] += 1
         row = node[at]
         to1, to2 = min(max(x1, row[X1_MIN]), row[X1_MAX]), min(max(x2, row[X2_MIN]), row[X2_MAX])
-        if _hidden(rows, count, x1, x2, to1, to2):
+        if _hidden(x1, x2, to1, to2, shade, cast):
             continue
         low, high, entries = parts_of(t, at)
         if low >= 0:
@@ -206,7 +230,7 @@ def _hull(t: KdNodes, group: int, x1: int, x2: int, y: int, rows: I64, count: in
             size += 2
             continue
         for i in range(row[COUNT]):
-            if entries[i, 2] > y and not _hidden(rows, count, x1, x2, entries[i, 0], entries[i, 1]):
+            if entries[i, 2] > y and not _hidden(x1, x2, entries[i, 0], entries[i, 1], shade, cast):
                 if size == len(heap):
                     return _FULL
                 _push(heap, size, entries[i, 2], 1, entries[i, 0], entries[i, 1], 0)
@@ -268,7 +292,7 @@ def _tell(s: Scratch, core: tuple[int, int, int, int], count: int, has: int, val
     Goes on with step `state[STEP_AT]` on the left, and notes which is next. Steps on the right that say no more than
     the one before are told with it.
     """
-    rows, left, right, _ = s
+    rows, left, right, _, _ = s
     a, b, c, d = core
     order = np.argsort(rows[:count, 0])
     lefts = _stairs(rows, order, -1, a, c, d, left)
@@ -333,7 +357,7 @@ def _exposed(t: KdNodes, s: Scratch, event: I64, state: I64) -> bool:
         return False
     state[OTHERS], state[CONTOUR], state[ROWS], state[HULL_AT] = count != _HIT, max(count, 0), max(count, 0), 0
     if count != _HIT:
-        end = _hull(t, p, x1, x2, y, s.rows, count, s.heap, state[SEEN:])
+        end = _hull(t, p, x1, x2, y, s, count, state[SEEN:])
         if end == _FULL:
             return False
         state[ROWS] = end
@@ -351,8 +375,9 @@ def _tell_exposed(s: Scratch, event: I64, out: I64, state: I64) -> bool:
         if not _tell(s, core, before, 1, row[2], out, state):
             return False
         state[HULL_AT] += 1
-    if _hidden(s.rows, state[ROWS], x1, x2, x1, x2):
-        return True
+    for i in range(state[ROWS]):
+        if s.rows[i, 0] == x1 and s.rows[i, 1] == x2:
+            return True
     return _tell(s, (x1, x1, x2, x2), state[ROWS], 0, 0, out, state)
 
 
