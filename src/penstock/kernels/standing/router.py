@@ -147,18 +147,20 @@ class Router:
     def _divided(self, side: int, rows: Rows, owns: F64) -> Iterator[tuple[Strategy, I64 | None]]:
         """Strategies, each with the numbers of its rows; None for all rows, as they are."""
         strategies = _CHOICES if self.queries.shape.own else _BAND
-        met = rows.begin < rows.end
         one = self.for_all(side, rows, owns)
         if one >= 0:
-            alone = len(met) - np.count_nonzero(met)
-            leave_out = strategies[one] == "hotspot" and _ALONE * alone > len(met)
-            yield strategies[one], np.flatnonzero(met) if leave_out else None
+            yield strategies[one], self._met_if_few(rows) if strategies[one] == "hotspot" else None
             return
-        chosen = self.choose(side, rows, owns)
+        chosen, met = self.choose(side, rows, owns), rows.begin < rows.end
         for number, name in enumerate(strategies):
             mine = np.flatnonzero((chosen == number) & met)
             if len(mine):
                 yield name, mine
+
+    def _met_if_few(self, rows: Rows) -> I64 | None:
+        """The rows with partners, if those without are so many that a walk gains by leaving them out."""
+        met = rows.begin < rows.end
+        return np.flatnonzero(met) if _ALONE * (len(met) - np.count_nonzero(met)) > len(met) else None
 
     def _looked_up_by(self, name: Strategy, side: int, rows: I64 | None, owns: F64) -> Iterator[tuple[int, I64 | None]]:
         """An attribute, and those of a strategy's rows that are looked up by it."""
