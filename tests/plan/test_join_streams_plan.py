@@ -16,6 +16,7 @@ from penstock.plan.join_shared import JoinSharedPlan
 from penstock.plan.join_streams import JoinStreamsPlan
 from penstock.plan.two_streams import read_window
 from penstock.spark.agreement import terms_of
+from penstock.spark.catch_up_streams import _check_goes_on
 
 LEFT = pa.schema([("id", pa.int64()), ("lt", pa.timestamp("us", "UTC")), ("v", pa.string())])
 RIGHT = pa.schema([("id", pa.int64()), ("rt", pa.timestamp("us", "UTC")), ("w", pa.list_(pa.int8()))])
@@ -163,3 +164,9 @@ def test_the_terms_of_a_micro_batch_tell_policies_and_probabilities_apart():
     texts = [str(terms_of(plan(**options))) for options in given]
     assert len(set(texts)) == len(given)
     assert texts == [str(terms_of(plan(**options))) for options in given]
+
+
+def test_a_catch_up_that_leaves_out_the_condition_of_earlier_runs_is_refused():
+    before = dict(plan(where=lambda left, right: left["v"], archive=True).identity())
+    with pytest.raises(PlanError, match="where: was .*, is None"):
+        _check_goes_on(plan(archive=True), before)
