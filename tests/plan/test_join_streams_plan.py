@@ -168,5 +168,5 @@ def test_the_terms_of_a_micro_batch_tell_policies_and_probabilities_apart():
 
 def test_a_catch_up_that_leaves_out_the_condition_of_earlier_runs_is_refused():
     before = dict(plan(where=lambda left, right: left["v"], archive=True).identity())
-    with pytest.raises(PlanError, match="where: was .*, is None"):
+    with pytest.raises(PlanError, match=r"where: was .*, is None"):
         _check_goes_on(plan(archive=True), before)
