@@ -30,7 +30,7 @@ DYNAMIC: Dynamic = "dynamic"
 BUCKETS = 512
 #: Rows of a batch that are looked at first, at the most; and what dividing must seem to save of their cost: it costs
 #: some of that itself, and estimates are off by as much.
-_LOOKED_AT, _WORTH = 512, 0.1
+_LOOKED_AT, _WORTH = 256, 0.1
 #: From this part of all rows on, those without partners are left out of a walk over groups, which looks at every row
 #: once for each.
 _ALONE = 8
