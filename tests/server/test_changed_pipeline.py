@@ -87,6 +87,8 @@ def test_options_mean_the_same_in_whatever_order_they_come_back(tmp_path: Path) 
         engine.agree(said)
         group = eventually(lambda engine=engine: engine._groups.get(engine.status("both")["group"]))
         identities.append(group.plan.identity())
+        text = engine.register(f"text{len(identities)}", "SELECT note FROM orders")
+        assert text["group"] != engine.status("both")["group"]
         engine.stop()
     assert identities[0] == identities[1]
 

@@ -55,8 +55,9 @@ class TextMade(Made):
 
     def fits(self, said: Mapping[str, Any]) -> bool:
         """Whether a group of the same key can answer it: its memory is as large, and it reads all columns of it."""
-        enough = (self.query.memory or 0) <= (MEMORY if said["memory"] is None else said["memory"])
-        return super().fits(said) and enough and self._reads(said["columns"])
+        if not super().fits(said) or not self._reads(said["columns"]):
+            return False
+        return (self.query.memory or 0) <= (MEMORY if said["memory"] is None else said["memory"])
 
     def _reads(self, columns: Mapping[str, Any]) -> bool:
         """Whether it looks at none but these columns of its streams."""
