@@ -114,6 +114,7 @@ def test_results_are_those_of_the_joins(desk: Desk, name: str):
     assert_same_rows(got, want)
     numbers = eventually(flow.progress)
     assert "queries take about" in flow.explain()
+    assert 0 < numbers["last"]["memory"] <= numbers["last"]["budget"] <= 64 << 20
     if name != "band":
         assert numbers["totals"]["rows_out"] == want.num_rows
 
