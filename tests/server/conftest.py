@@ -109,8 +109,8 @@ def bag(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def eventually(found: Callable[[], Any], seconds: float = 90) -> Any:
-    """What `found` gives once it gives something."""
-    until = time.monotonic() + seconds
+    """What `found` gives once it gives something; `seconds` are what it takes, and a busy machine has minutes."""
+    until = time.monotonic() + max(seconds, 300)
     while time.monotonic() < until:
         if value := found():
             return value

@@ -65,7 +65,6 @@ class Server:
                 "COLUMNS": "200",
                 "PENSTOCK_CRASH": crash,
                 "PENSTOCK_CRASH_LOG": str(self.base / f"crash-{crash or 'none'}".replace(":", "-")),
-                "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
                 "TMPDIR": str(self.base / "tmp"),
             },
             start_new_session=True,

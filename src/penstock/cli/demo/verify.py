@@ -78,12 +78,13 @@ def load() -> Any:
     """DuckDB, or an error that says how to get what the demonstration needs."""
     try:
         import duckdb
-        import psutil  # noqa: F401 - the meter needs it, and asks here so that its absence is found at the start
+        import matplotlib  # noqa: F401 - what comes later is asked for here, so that its absence is found at the start
+        import psutil  # noqa: F401
     except ImportError as missing:
         raise PenstockError(
             f"The demonstration needs {missing.name}, which is not installed.",
-            why="DuckDB checks the results, psutil tells the workers' memory.",
-            do="Run it as ./dev demo, or install both: pip install 'penstock[demo]'",
+            why="DuckDB checks the results, psutil tells the workers' memory, matplotlib draws the plot.",
+            do="Run it as ./dev demo, or install all three: pip install 'penstock[demo]'",
         ) from None
     return duckdb
 
