@@ -77,8 +77,9 @@ class Judge:
 def load() -> Any:
     """DuckDB, or an error that says how to get what the demonstration needs."""
     try:
+        # The meter and the plot need these, later: their absence is found at the start.
         import duckdb
-        import matplotlib  # noqa: F401 - what comes later is asked for here, so that its absence is found at the start
+        import matplotlib as mpl  # noqa: F401
         import psutil  # noqa: F401
     except ImportError as missing:
         raise PenstockError(
