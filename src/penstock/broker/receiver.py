@@ -315,10 +315,12 @@ class NatsGateway:
                     await self._catch_up(place)
                 await self._leave_empty()
                 await self._tell_crowd()
-            except asyncio.CancelledError:
-                raise
-            except Exception:
-                # The broker is away, or went while it was asked: everything is tried again.
+            except (Exception, asyncio.CancelledError):
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # The broker is away, or went while it was asked, which may cancel what waited for its answer:
+                # everything is tried again.
                 self._gone.set()
 
     async def _follow(self, cells: CellMap) -> None:
