@@ -6,9 +6,14 @@ from papers.figure import Figure
 from papers.window import eviction, recall, temperatures, trends, weather, zipf
 
 
+def _verdict(holds: object) -> bool | None:
+    """A verdict without NumPy's types; None stays none."""
+    return None if holds is None else bool(holds)
+
+
 def _plain(figure: Figure) -> Figure:
     """Claims as plain truths, where NumPy's have come of comparisons."""
-    return replace(figure, claims=lambda data: [replace(one, holds=bool(one.holds)) for one in figure.claims(data)])
+    return replace(figure, claims=lambda data: [replace(one, holds=_verdict(one.holds)) for one in figure.claims(data)])
 
 
 _ALL = (
