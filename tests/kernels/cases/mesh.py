@@ -61,7 +61,7 @@ class MeshPlan:
         return stored(self)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)  # each holds files open, and Spark in the same process breaks at a thousand
 def stored(plan: MeshPlan) -> Table:
     """The plan's table on disk, in two files of row groups of `page` rows."""
     folder = Path(tempfile.mkdtemp(dir=SCRATCH.name))
