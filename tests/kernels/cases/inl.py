@@ -50,7 +50,7 @@ class IndexPlan:
         return stored(self)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def stored(plan: IndexPlan) -> LmdbIndex:
     folder = Path(tempfile.mkdtemp(dir=SCRATCH.name))
     pq.write_table(plan.rows, folder / "rows.parquet")

@@ -69,7 +69,7 @@ class Shape:
         return stored(self)
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=64)
 def stored(shape: Shape) -> Table:
     folder = Path(SCRATCH.name) / f"conditions-{abs(hash(shape))}"
     folder.mkdir(exist_ok=True)
