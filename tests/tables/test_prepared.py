@@ -102,6 +102,18 @@ def test_rows_that_are_not_there_are_refused(made: PreparedTable) -> None:
             reader.take(page, np.array([0, row]))
 
 
+def test_a_reader_that_is_dropped_leaves_no_file_open(made: PreparedTable) -> None:
+    """Workers drop a kernel with its reader whenever its slot has moved, and make another."""
+
+    def read() -> int:
+        reader = made.open()
+        reader.hashes(made.pages[0])
+        reader.take(made.pages[0], np.arange(1))
+        return len(os.listdir("/proc/self/fd"))
+
+    assert read() == read()
+
+
 def test_results_stay_when_the_reader_goes_on(made: PreparedTable) -> None:
     reader = made.open()
     first = reader.take(made.pages[0], np.arange(5))

@@ -8,6 +8,7 @@ resident memory and as address space, and turns a file that is cut short into a 
 from __future__ import annotations
 
 import os
+import weakref
 import zlib
 from itertools import accumulate
 from pathlib import Path
@@ -124,6 +125,8 @@ class _File:
         self._table = table
         self._size, self._noted = next((size, noted) for file, size, noted in table.sizes if file == name)
         self._descriptor = -1
+        #: Closes it, also if nobody says so: kernels are dropped with their readers, at every restore.
+        self._closing: weakref.finalize[[int], _File] | None = None
         self._stamp: files.Stamp | None = None
         self._seen: set[int] = set()
         #: Whether the file is just as `prepare` left it.
@@ -144,6 +147,7 @@ class _File:
             self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise files.changed(self.path, f"cannot be opened any more: {error.strerror}") from error
+        self._closing = weakref.finalize(self, os.close, self._descriptor)
         self._stamp = now
         self.trusted = now.modified == self._noted
         return now
@@ -198,8 +202,8 @@ class _File:
 
     def close(self) -> None:
         """Let go of the file. Opened again under the same stamp, it need not be checked again."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        if self._closing is not None:
+            self._closing()
         self._descriptor = -1
 
     def _look(self) -> files.Stamp:
