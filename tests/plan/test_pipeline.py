@@ -301,6 +301,55 @@ def test_values_of_several_types_are_told_as_such(tmp_path: Path) -> None:
         infer(tmp_path, "json", {})
 
 
+def test_what_is_of_several_kinds_in_csv_files_is_a_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,at,n\n1,2024-01-05,1\n")
+    (tmp_path / "b.csv").write_text("id,at,n\n2,5 Jan 2024,2.5\n")
+    kinds = pa.schema([("id", pa.int64()), ("at", pa.string()), ("n", pa.float64())])
+    assert infer(tmp_path, "csv", {}) == kinds
+
+
+def test_fields_of_several_types_in_json_files_are_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1}\n')
+    (tmp_path / "b.json").write_text('{"a": "x"}\n')
+    with pytest.raises(UnreadableTable, match="of different types"):
+        infer(tmp_path, "json", {})
+
+
+def test_a_first_pipeline_says_why_a_table_is_not_joined(folder: Path) -> None:
+    (folder / "parts.csv").write_text('"Nr, old",name\n1,a\n')
+    text = starting([str(folder / "orders")], [f'{folder / "parts.csv"}:"Nr, old"'], folder)
+    assert '# Not joined: orders has no column "Nr, old", the key of parts.' in text
+    pipeline, _ = read_pipeline(write(folder, text))
+    assert pipeline.tables["parts"].key == ("Nr, old",)
+
+
+def test_columns_that_arrow_has_and_spark_has_not_are_read_or_told(tmp_path: Path) -> None:
+    rows = {
+        "sort": pa.array(["a"]).dictionary_encode(),
+        "whole": pa.array([2**64 - 1], pa.uint64()),
+        "o'clock": pa.array([1], pa.time64("us")),
+        "old": pa.array([1], pa.timestamp("ns")),
+    }
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    text = starting([str(tmp_path / "a.parquet")], [], tmp_path)
+    assert """# Not read, because of their types: "o'clock" (time64[us])""" in text
+    found = read_pipeline(write(tmp_path, text))[0].streams["a"].columns
+    kinds = [("sort", pa.string()), ("whole", pa.decimal128(20, 0)), ("old", pa.timestamp("us", "UTC"))]
+    assert found == pa.schema(kinds)
+
+
+@pytest.mark.parametrize("columns", ["", 'columns = { id = "long", at = "timestamp" }'])
+def test_times_in_nanoseconds_are_told_before_spark_fails_to_read_them(tmp_path: Path, columns: str) -> None:
+    pq.write_table(pa.table({"id": [1], "at": pa.array([1], pa.timestamp("ns"))}), tmp_path / "a.parquet")
+    text = starting([str(tmp_path / "a.parquet")], [], tmp_path)
+    assert "# Not read, because Spark reads no times in nanoseconds: at\n" in text
+    assert read_pipeline(write(tmp_path, text))[0].streams["a"].columns.names == ["id"]
+    said = f'[streams.a]\npath = "a.parquet"\n{columns}\n[queries.q]\nsql = "SELECT id FROM a"\n'
+    _, faults = read_pipeline(write(tmp_path, said))
+    with pytest.raises(BadPipeline, match=r"(?s)'at'.*nanoseconds.*coerce_timestamps"):
+        faults.check()
+
+
 def test_a_file_without_names_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1,2024-01-01\n2,2024-01-02\n")
     assert 'header = "false"' in starting([str(tmp_path / "a.csv")], [], tmp_path)

@@ -170,7 +170,11 @@ def init(
     ],
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", metavar="<path:key>", help="Files to join with, and their key: products/:product_id."),
+        typer.Option(
+            "--table",
+            metavar="<path:key>",
+            help="Files to join with, and their key: products/:product_id; several with commas.",
+        ),
     ] = None,
     to: Annotated[Path, typer.Option(help="The file to write.", dir_okay=False)] = Path("pipeline.toml"),
 ) -> None:

@@ -41,6 +41,10 @@ _FILES, _BYTES = 3, 4 << 20
 #: Formats of streams for which Spark takes columns from the names of folders; and the name of a folder without a value.
 _WITH_FOLDERS = ("parquet", "csv")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+#: What to do with times that Spark does not read.
+IN_MICROSECONDS = (
+    'With pandas, in microseconds: to_parquet(…, coerce_timestamps="us", allow_truncated_timestamps=True).'
+)
 _ONE_A_LINE = "Write every record as one line: jq -c . old.json > new.json; of an array, jq -c '.[]'."
 
 
@@ -108,14 +112,14 @@ def found(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
         schemas = [_schema(file, format_, options) for file in islice(files, _FILES)]
         for schema, file in zip(schemas, files, strict=False):
             _check_names(schema, file)
-        inside = pa.unify_schemas(schemas, promote_options="permissive") if format_ != "parquet" else schemas[0]
+        inside = schemas[0] if format_ == "parquet" else _together(schemas, texts=format_ == "csv")
         outside = [field for field in folder_columns(path, format_) if field.name not in inside.names]
         return pa.schema([*inside, *(outside if format_ in _WITH_FOLDERS else ())])
     except (OSError, pa.ArrowException, UnicodeDecodeError) as fault:
         do = "Write them down: columns = { … }, and the options of the format: options = { … }."
         if isinstance(fault, UnicodeDecodeError) or "UTF8" in str(fault):
             do = "Files are read as UTF-8: convert them first, for example iconv -f latin1 -t utf-8 old.csv > new.csv."
-        elif re.search(r"Column\(.+\) changed from ", str(fault)):
+        elif re.search(r"Column\(.+\) changed from |incompatible types", str(fault)):
             do = "The values of one field are of different types. Write every one of them in the same."
         elif format_ == "json":
             do = _ONE_A_LINE
@@ -123,6 +127,27 @@ def found(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
             f"{path}: its columns cannot be found: {str(fault).splitlines()[0]}",
             do=do,
         ) from fault
+
+
+def _together(schemas: list[pa.Schema], *, texts: bool) -> pa.Schema:
+    """The columns of several files; with `texts`, one whose values are of different kinds in them is a text.
+
+    >>> one, other = pa.schema({"at": pa.date32(), "n": pa.int64()}), pa.schema({"at": pa.string(), "n": pa.float64()})
+    >>> _together([one, other], texts=True).types
+    [DataType(string), DataType(double)]
+    """
+    each: dict[str, list[pa.Schema]] = {}
+    for field in (field for schema in schemas for field in schema):
+        each.setdefault(field.name, []).append(pa.schema([field]))
+    columns = []
+    for name, alone in each.items():
+        try:
+            columns.append(pa.unify_schemas(alone, promote_options="permissive").field(0))
+        except (pa.ArrowTypeError, pa.ArrowInvalid):
+            if not texts:
+                raise
+            columns.append(pa.field(name, pa.string()))
+    return pa.schema(columns)
 
 
 def folder_columns(path: Path, format_: str) -> pa.Schema:
@@ -142,6 +167,24 @@ def check_no_folder_columns(path: Path, format_: str) -> None:
             why="Of a table only its files are read.",
             do="Write it into one folder, with all its columns in the files; or as a Delta table, which may have them.",
         )
+
+
+def nanoseconds(path: Path) -> list[str]:
+    """The columns of Parquet files whose times are nanoseconds, as pandas writes them: Spark does not read them."""
+    found = [_schema(file, "parquet", {}) for file in islice(data_files(path, ".parquet"), _FILES)]
+    times = [field for schema in found for field in schema if pa.types.is_timestamp(field.type)]
+    return list(dict.fromkeys(field.name for field in times if field.type.unit == "ns"))
+
+
+def check_times(path: Path, columns: pa.Schema) -> None:
+    """Refuse columns of a Parquet stream that Spark would fail to read in the first micro-batch."""
+    for name in nanoseconds(path):
+        if name in columns.names and pa.types.is_timestamp(columns.field(name).type):
+            raise UnsupportedType(
+                f"The times of {name!r} in {path} are in nanoseconds.",
+                why="Spark reads times in microseconds and milliseconds.",
+                do=f"Write them so, or leave the column out: columns = {{ … }}. {IN_MICROSECONDS}",
+            )
 
 
 def _kind(values: list[str]) -> pa.DataType:
@@ -182,14 +225,17 @@ def fits(field: pa.Field) -> bool:
 
 
 def _named(field: pa.Field) -> pa.Field:
-    if pa.types.is_null(field.type):  # without any value it could be anything: as text it loses nothing
-        return pa.field(field.name, pa.string())
-    return pa.field(field.name, TYPES["timestamp"]) if pa.types.is_timestamp(field.type) else field
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if pa.types.is_null(kind):  # without any value it could be anything: as text it loses nothing
+        kind = pa.string()
+    if pa.types.is_uint64(kind):
+        kind = pa.decimal128(20, 0)
+    return pa.field(field.name, TYPES["timestamp"] if pa.types.is_timestamp(kind) else kind)
 
 
 def _schema(file: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
     if format_ == "parquet":
-        return pq.read_schema(file)
+        return _parquet_schema(file)
     if format_ == "json":
         head = _head(file)
         records = json.read_json(pa.BufferReader(head))
@@ -201,6 +247,15 @@ def _schema(file: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
             )
         return records.schema
     return _csv_rows(file, options).schema
+
+
+def _parquet_schema(file: Path) -> pa.Schema:
+    with pq.ParquetFile(file) as opened:
+        leaves = [opened.schema.column(number) for number in range(len(opened.schema.names))]
+        # Spark's own times, in an older form: Arrow has them as nanoseconds, Spark reads them.
+        ours = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+        schema = opened.schema_arrow
+    return pa.schema([field.with_type(TYPES["timestamp"]) if field.name in ours else field for field in schema])
 
 
 def _csv_rows(file: Path, options: Mapping[str, str]) -> pa.Table:

@@ -13,7 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import BadOption, BadPipeline, UnknownColumn, UnreadableTable
-from penstock.plan.pipeline.columns import as_spark_has_them, check_no_folder_columns, ending, infer, written
+from penstock.plan.pipeline.columns import (
+    as_spark_has_them,
+    check_no_folder_columns,
+    check_times,
+    ending,
+    infer,
+    written,
+)
 from penstock.plan.pipeline.lines import Faults, parse
 from penstock.plan.pipeline.lines import Path as Place
 from penstock.plan.pipeline.spec import (
@@ -301,12 +308,18 @@ class _Reader:
                 do = f"Leave columns out; they are: {', '.join(FIXED_COLUMNS[format_].names)}."
                 self.faults.add((*place, "columns"), BadOption(f"{format_} has columns of its own.", do=do))
                 return None
-            return self._written((*place, "columns"), given)
+            columns = self._written((*place, "columns"), given)
+            if columns is not None and path is not None and format_ == "parquet":
+                self.faults.tried((*place, "columns"), lambda: check_times(path, columns))
+            return columns
         if format_ in FIXED_COLUMNS:
             return FIXED_COLUMNS[format_]
         if path is None or format_ is None:
             return None
-        return self.faults.tried(place, lambda: infer(path, format_, options))
+        found = self.faults.tried(place, lambda: infer(path, format_, options))
+        if found is not None and format_ == "parquet":
+            self.faults.tried(place, lambda: check_times(path, found))
+        return found
 
     def _written(self, place: Place, given: Any) -> pa.Schema | None:
         if not isinstance(given, dict) or not given:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from sqlglot.tokens import Tokenizer
 
 from penstock.errors import BadOption, UnknownColumn
 from penstock.plan.pipeline.columns import (
+    IN_MICROSECONDS,
     as_spark_has_them,
     check_no_folder_columns,
     comma_numbers,
@@ -23,6 +25,7 @@ from penstock.plan.pipeline.columns import (
     folder_columns,
     found,
     name_of,
+    nanoseconds,
 )
 from penstock.plan.pipeline.spec import FILES
 from penstock.tables import delta, iceberg
@@ -44,8 +47,10 @@ class _Found:
     key: tuple[str, ...] = ()
     #: What separates the values of CSV, where that is no comma.
     separator: str | None = None
-    #: Columns that are no single value.
-    left_out: tuple[str, ...] = ()
+    #: Columns that are no single value, or one that Spark has no type for.
+    left_out: tuple[pa.Field, ...] = ()
+    #: Times that Spark does not read.
+    nanoseconds: tuple[str, ...] = ()
     #: Columns that are in the names of folders and cannot be read from there.
     outside: tuple[str, ...] = ()
     #: Texts that would be numbers, if a point stood in them instead of a comma.
@@ -84,16 +89,7 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
             f'format = "{one.format}"',
             f"columns = {{ {columns} }}",
         ]
-        parts += (
-            [f"# Not read, because a column is a single value: {', '.join(map(_key, one.left_out))}"]
-            if one.left_out
-            else []
-        )
-        parts += (
-            [f"# Not read, because they are in the names of folders alone: {', '.join(map(_key, one.outside))}"]
-            if one.outside
-            else []
-        )
+        parts += _not_read(one)
         parts += (
             ['# These names look like values. If the files have no line of names: options = { header = "false" }']
             if one.format == "csv" and any(_VALUE.fullmatch(name) for name in one.columns.names)
@@ -113,6 +109,19 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
             "",
         ]
     return "\n".join([*parts, *_query(read, joined)]) + "\n"
+
+
+def _not_read(one: _Found) -> list[str]:
+    nested = [field.name for field in one.left_out if pa.types.is_nested(field.type)]
+    others = [field for field in one.left_out if not pa.types.is_nested(field.type)]
+    reasons = {
+        "a column is a single value": [_key(name) for name in nested],
+        "of their types": [f"{_key(field.name)} ({field.type})" for field in others],
+        "they are in the names of folders alone": [_key(name) for name in one.outside],
+        "Spark reads no times in nanoseconds": [_key(name) for name in one.nanoseconds],
+    }
+    told = [f"# Not read, because {why}: {', '.join(names)}" for why, names in reasons.items() if names]
+    return [*told, f"# {IN_MICROSECONDS}"] if one.nanoseconds else told
 
 
 def _commas(one: _Found) -> list[str]:
@@ -141,7 +150,13 @@ def _query(streams: list[_Found], tables: list[_Found]) -> list[str]:
             chosen = ", ".join([f"{ours}.*", *(f"{other}.{_word(name)}" for name in theirs)])
             text = f"SELECT {chosen}\nFROM {ours}, {other}\nWHERE {on}"
             return ["[queries.enriched]", f"sql = {_long(text)}", 'sink = { path = "enriched/" }']
-    return ["[queries.all_rows]", f"sql = {_long(f'SELECT * FROM {_word(stream.name)}')}", 'sink = "console"']
+    told = [
+        f"# Not joined: {stream.name} has no column {_word(name)}, the key of {table.name}. If it has another name "
+        f"there: WHERE {_word(stream.name)}.… = {_word(table.name)}.{_word(name)}"
+        for table in tables
+        for name in [name for name in table.key if name not in stream.columns.names][:1]
+    ]
+    return [*told, "[queries.all_rows]", f"sql = {_long(f'SELECT * FROM {_word(stream.name)}')}", 'sink = "console"']
 
 
 def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
@@ -154,25 +169,30 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
             raise BadOption(
                 f"{said!r} does not say the table's key.", do="Write it behind: --table products/:product_id"
             )
-        key = tuple(part.strip() for part in keys.split(","))
+        # A name that has a comma is written in quotes.
+        key = tuple(part.strip() for part in next(csv.reader([keys], skipinitialspace=True)))
     where = local(path)
     format_ = next((kind for kind in FILES if data_files(where, f".{kind}") and _has(where, kind)), None)
     if format_ is None:
         raise BadOption(f"{where} has no files of {', '.join(FILES)}.", do="Give a file, or a folder of such files.")
     separator = _separator(where) if format_ == "csv" else None
     there = _columns(where, format_, key, separator)
+    fine = nanoseconds(where) if format_ == "parquet" and not key else []
+    there = pa.schema([field for field in there if field.name not in fine])
     columns = as_spark_has_them(pa.schema([field for field in there if fits(field)]), str(where))
     for column in key:
         if column not in columns.names:
             raise UnknownColumn.among(column, columns.names, str(where))
-    left_out = tuple(field.name for field in there if not fits(field))
+    left_out = tuple(field for field in there if not fits(field))
     outside = tuple(name for name in folder_columns(where, format_).names if name not in there.names)
     called = name if equals else re.sub(r"\W+", "_", where.stem).strip("_").lower()
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", called):
         raise BadOption(f"{called!r} is not a name.", do="Give one: --stream orders=2024-orders/")
     shown = os.path.relpath(where, base.absolute()).replace("\\", "/")
     commas = comma_numbers(where, {"sep": separator} if separator else {}) if format_ == "csv" else ()
-    return _Found(called, shown, format_, columns, key, separator, left_out, () if key else outside, commas)
+    return _Found(
+        called, shown, format_, columns, key, separator, left_out, tuple(fine), () if key else outside, commas
+    )
 
 
 def _columns(where: Path, format_: str, key: tuple[str, ...], separator: str | None) -> pa.Schema:
