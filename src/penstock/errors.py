@@ -30,7 +30,7 @@
     ├── TableChanged           a file of the table vanished or changed during a run
     ├── SourceLost             unread input was deleted before it was read
     ├── ServerInUse            another server has this folder
-    ├── ServerDamaged          a file of a server's folder is cut or changed
+    ├── ServerDamaged          a file of a server's folder is cut or changed, or another version's
     ├── ResultsGone            results that were asked for are no longer kept
     ├── SinkDamaged            a committed output file or ledger entry is missing or changed
     ├── OverBudget             rows that must be kept no longer fit the memory they were given
@@ -233,7 +233,7 @@ class ServerInUse(PenstockError):
 
 
 class ServerDamaged(PenstockError):
-    """A file of a server's folder is cut or changed."""
+    """A file of a server's folder is cut or changed, or was written by another version."""
 
 
 class ResultsGone(PenstockError):

@@ -9,7 +9,7 @@ import json
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from penstock.server.auth import Token, open_token
 from penstock.server.books import Books
 from penstock.server.guard import POLICY, Guard
 from penstock.server.limits import Limits
+from penstock.spark.files import read_whole, write_whole
 from tests.server.conftest import eventually
 from tests.server.dry import Served, served
 
@@ -337,6 +338,25 @@ def test_offsets_and_numbers_in_addresses_are_checked(server: Served) -> None:
             quiet(answer)
         assert client.get("/queries/q/events", headers={"Last-Event-ID": "'; --"}).status_code == 400
         client.delete("/queries/q")
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("groups/g1/group.json", lambda said: {name: said[name] for name in said if name not in ("columns", "cores")}),
+        ("queries/00000001.json", lambda said: {name: said[name] for name in said if name != "since"}),
+        ("queries/00000001.json", lambda said: said | {"colour": "red"}),
+    ],
+)
+def test_books_of_another_version_are_refused_with_a_remedy(
+    tmp_path: Path, file: str, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
+    with served(tmp_path) as server:
+        server.engine.register("q", "SELECT * FROM orders")
+        path = server.engine.folder / file
+    write_whole(path, change(read_whole(path) or {}))
+    with pytest.raises(ServerDamaged, match=r"(?s)another version.*folder = "), served(tmp_path):
+        pass
 
 
 def test_books_that_were_cut_are_refused_by_name_and_a_second_server_too(tmp_path: Path) -> None:

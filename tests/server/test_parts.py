@@ -206,7 +206,8 @@ def test_a_group_that_nobody_was_registered_for_goes_at_the_next_start(tmp_path:
     eventually(lambda: engine.status("q")["state"] == "running", 20)
     engine.stop()
     # As if the server was killed after the group's file, before the query's, and while a group was deleted.
-    engine._books.write_group("g7", {"key": "x", "text": "SELECT note FROM orders", "span": None, "memory": None})
+    said = {"key": "x", "text": "SELECT note FROM orders", "span": None, "memory": None, "columns": {}, "cores": 1}
+    engine._books.write_group("g7", said)
     (engine.folder / "groups" / "g8" / "results").mkdir(parents=True)
     engine = dry_engine(tmp_path)
     try:

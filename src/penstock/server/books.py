@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +37,13 @@ class Entry:
     from_file: bool = False
     paused: bool = False
     until: int | None = None
+
+
+#: What the file of a query has to say, and what it may.
+_KNOWN = {one.name for one in fields(Entry)}
+_NEEDED = {one.name for one in fields(Entry) if one.default is MISSING and one.default_factory is MISSING}
+#: What the file of a group has to say.
+_GROUP_SAYS = {"key", "columns", "cores"}
 
 
 class Books:
@@ -73,7 +80,10 @@ class Books:
     def entries(self) -> Iterator[Entry]:
         """All registered queries, in the order of their numbers."""
         for path in sorted((self.folder / "queries").glob("[0-9]*.json")):
-            yield Entry(**self._read(path))
+            said = self._read(path)
+            if not _NEEDED <= said.keys() <= _KNOWN:
+                raise self._of_another_version(path)
+            yield Entry(**said)
 
     def write(self, entry: Entry) -> Entry:
         """Register a query, or change what is registered."""
@@ -98,8 +108,11 @@ class Books:
 
     def groups(self) -> dict[str, dict[str, Any]]:
         """What is known of each group."""
-        found = (self.folder / "groups").glob("*/group.json")
-        return {path.parent.name: self._read(path) for path in sorted(found)}
+        found = {path: self._read(path) for path in sorted((self.folder / "groups").glob("*/group.json"))}
+        for path, said in found.items():
+            if not said.keys() >= _GROUP_SAYS:
+                raise self._of_another_version(path)
+        return {path.parent.name: said for path, said in found.items()}
 
     def write_group(self, group: str, said: dict[str, Any]) -> Path:
         """Make a group's folder, which is a group's once this file is in it."""
@@ -116,6 +129,14 @@ class Books:
 
     def _place(self, number: int) -> Path:
         return self.folder / "queries" / f"{number:08d}.json"
+
+    def _of_another_version(self, path: Path) -> ServerDamaged:
+        return ServerDamaged(
+            f"{path} was written by another version of Penstock.",
+            why="It lacks what this version goes on from, or says what this one does not know.",
+            do=f"Go on with the version that wrote {self.folder}; or begin anew: another folder = … in the pipeline's "
+            "file, and other sinks.",
+        )
 
     def _read(self, path: Path) -> dict[str, Any]:
         said = read_whole(path)
