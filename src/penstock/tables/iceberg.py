@@ -6,6 +6,7 @@ import re
 import warnings
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,14 +36,14 @@ def plan(where: Path, key: tuple[str, ...], snapshot: int | None = None) -> Parq
     columns = opened.schema().as_arrow()
     named = opened.name_mapping()
     numbers = {name: field.field_id for field in (named or ()) for name in field.names}
-    listed = [_file(task, columns, numbers) for task in scan.plan_files()]
+    listed = [_file(task, columns, numbers, opened) for task in scan.plan_files()]
     listed.sort(key=lambda file: str(file.path))
     return ParquetTable.plan(
         str(where), key, listed=listed, columns=columns, snapshot=f"Iceberg snapshot {wanted or 'none'}"
     )
 
 
-def _file(task: Any, columns: pa.Schema, numbers: dict[str, int]) -> Listed:
+def _file(task: Any, columns: pa.Schema, numbers: dict[str, int], opened: Any) -> Listed:
     """A data file. Its columns are the table's by their numbers, whatever they are called; `numbers` has those of the
     columns of files that were written without any.
     """
@@ -60,10 +61,13 @@ def _file(task: Any, columns: pa.Schema, numbers: dict[str, int]) -> Listed:
     except (OSError, pa.ArrowException) as fault:
         raise UnreadableTable(f"{path} cannot be read: {str(fault).splitlines()[0]}.") from fault
     there = {_number_of(field) or numbers.get(field.name): field for field in stored}
-    names = []
+    names, constants = [], []
+    elsewhere = _elsewhere(task.file, opened)
     for field in columns:
-        found = there.get(_number_of(field))
+        number = _number_of(field)
+        found = there.get(number)
         if found is None:
+            constants += [(field.name, elsewhere[number])] if number in elsewhere else []
             continue
         names.append((field.name, found.name))
         if found.type.num_fields and _number_of(found) and _inner(found.type) != _inner(field.type):
@@ -72,7 +76,19 @@ def _file(task: Any, columns: pa.Schema, numbers: dict[str, int]) -> Listed:
                 why="It was renamed, or dropped and made anew; only whole columns are known by their numbers.",
                 do="Rewrite the table's files (rewrite_data_files), so that they have its present columns.",
             )
-    return Listed(path, names=tuple(names))
+    return Listed(path, tuple(constants), tuple(names))
+
+
+def _elsewhere(file: Any, opened: Any) -> dict[int | None, Any]:
+    """By their numbers, the values of columns that a file lacks: its partition's, or what a later column began with."""
+    from pyiceberg.transforms import IdentityTransform
+
+    begun = {field.field_id: field.initial_default for field in opened.schema().fields}
+    values: dict[int | None, Any] = {number: value for number, value in begun.items() if value is not None}
+    for place, field in enumerate(opened.specs()[file.spec_id].fields):
+        if isinstance(field.transform, IdentityTransform):
+            values[field.source_id] = file.partition[place]
+    return {number: value.bytes if isinstance(value, UUID) else value for number, value in values.items()}
 
 
 def _number_of(field: pa.Field) -> int | None:
