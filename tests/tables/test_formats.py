@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import json
 import warnings
 
 import deltalake
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DecimalType, DoubleType, LongType, StringType
 
 from penstock.errors import UnreadableTable
@@ -78,8 +80,11 @@ def test_delta_partitions_of_any_type(tmp_path, values, kind):
     deltalake.write_deltalake(where, pa.table({"k": [1, 2], "part": pa.array(values, kind)}), partition_by=["part"])
     found = rows_of(table(where, key="k")).sort_by("k")
     assert found["part"].to_pylist() == values
-    with pytest.raises(UnreadableTable, match="key column 'part'"):
-        table(where, key="part")
+    stream = pa.table({"s": pa.array(values[:1], kind)})
+    for key, on in (("part", ["s"]), (["k", "part"], ["k", "s"])):
+        ours = stream.append_column("k", pa.array([1]))
+        join = MeshJoin(ours.schema, table(where, key=key), on=on, budget=64 << 20, how="semi")
+        assert_same_rows(Host(lambda join=join: join).run([ours])["results"], ours)
 
 
 @pytest.fixture
@@ -154,6 +159,42 @@ def test_iceberg_columns_that_were_dropped_and_made_anew_have_nothing_of_before(
     found = rows_of(table(tmp_path / "n" / "t", key="k"))
     assert_same_rows(found.drop_columns(["name"]), sample(0).drop_columns(["name"]))
     assert found["name"].null_count == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (DAY, pa.date32()),
+        ("eu", pa.string()),
+        (b"x\0", pa.binary()),
+        (dt.datetime(2026, 1, 1, 12, 30, tzinfo=dt.UTC), pa.timestamp("us", "UTC")),
+        (decimal.Decimal("1.50"), pa.decimal128(9, 2)),
+        (None, pa.int32()),
+    ],
+)
+def test_iceberg_partitions_that_files_lack_have_the_value_of_the_metadata(tmp_path, catalogue, value, kind):
+    """Files that were partitioned as Hive does it, and added as they were."""
+    rows = pa.table({"k": [1, 2], "part": pa.array([value] * 2, kind)})
+    made = catalogue.create_table("n.t", schema=rows.schema)
+    with made.update_spec() as update:
+        update.add_field("part", IdentityTransform(), "part")
+    made.append(rows)
+    for file in (tmp_path / "n" / "t").rglob("*.parquet"):
+        pq.write_table(pq.ParquetFile(file).read().drop_columns(["part"]), file)
+    for key in ("k", "part"):
+        assert_same_rows(rows_of(table(tmp_path / "n" / "t", key=key)), rows)
+
+
+def test_iceberg_columns_that_came_later_begin_with_their_default(iceberg, tmp_path):
+    iceberg.append(sample(0))
+    with iceberg.update_schema() as update:
+        update.add_column("later", LongType())
+    where = tmp_path / "n" / "t"
+    newest = max((where / "metadata").glob("*.metadata.json"))
+    said = json.loads(newest.read_text())
+    said["schemas"][-1]["fields"][-1]["initial-default"] = 7  # no Python library writes them yet
+    newest.write_text(json.dumps(said))
+    assert rows_of(table(where, key="k"))["later"].to_pylist() == [7] * 5
 
 
 def test_iceberg_columns_within_columns_that_were_dropped_and_made_anew_are_refused(tmp_path, catalogue):

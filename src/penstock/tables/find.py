@@ -18,9 +18,9 @@ from penstock.tables.prepared import PreparedTable
 def table(path: str | os.PathLike[str], *, key: str | Sequence[str]) -> Table:
     """The table at `path`, to be joined by `key` (one column or several).
 
-    A Parquet file, a directory of them, a Delta or Iceberg table as of its newest version, or what `prepare` wrote.
-    Only logs, footers or the manifest are read. Raises `UnreadableTable`, `UnknownColumn`, `UnsupportedType` or
-    `BadOption`, each saying what to do.
+    A Parquet file, a directory of them (partitioned or not), a Delta or Iceberg table as of its newest version, or what
+    `prepare` wrote. Only logs, footers or the manifest are read. Raises `UnreadableTable`, `UnknownColumn`,
+    `UnsupportedType` or `BadOption`, each saying what to do.
 
     Example::
 

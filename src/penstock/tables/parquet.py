@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import types as pt
 
 from penstock.errors import UnreadableTable, UnsupportedType
-from penstock.tables import bloom, files, keys, parquet_memory
+from penstock.tables import bloom, constants, files, folders, keys, parquet_memory
 from penstock.tables.arrow_types import spark_type
 from penstock.tables.base import Page, Table
 from penstock.tables.numbers import ends
@@ -127,7 +127,11 @@ class ParquetTable(Table):
         fields = None if columns is None else _as_spark(columns)
         if fields is not None:
             _check_key(fields, key, path)
-        for number, here in enumerate(listed if listed is not None else map(Listed, _parquet_files(root))):
+        parted = pa.schema([])
+        if listed is None:
+            found_files, parted = folders.find(root)
+            listed = [Listed(file, values) for file, values in found_files]
+        for number, here in enumerate(listed):
             file = here.path
             name = "" if file == root else str(file.relative_to(root)) if file.is_relative_to(root) else str(file)
             try:
@@ -137,30 +141,34 @@ class ParquetTable(Table):
                 sizes = parquet_memory.measured(file, metadata)
             except (OSError, ValueError) as error:
                 raise unreadable(file, error) from error
+            # What a folder says goes for all rows of a file that has the column itself, too: as in Spark and DuckDB.
+            found = pa.schema([each for each in found if each.name not in parted.names])
             if fields is None:
-                fields = found
+                fields = pa.schema([*found, *parted])
                 _check_key(fields, key, path)
-            constants = here.constants
+            same = dict(here.constants)
             renamed: tuple[tuple[str, str], ...] = ()
             if columns is not None:
                 found = here.columns(found, fields)
-                lacks = [each for each in fields.names if each not in found.names and each not in dict(constants)]
-                constants = (*constants, *((each, None) for each in lacks))
-                _check_key_stored(key, dict(constants), file)
+                same |= {each: None for each in fields.names if each not in found.names and each not in same}
                 renamed = tuple((name, stored) for name, stored in here.names or () if name != stored)
-            read = pa.schema([each for each in fields if each.name not in dict(constants)])
+            read = pa.schema([each for each in fields if each.name not in same])
             _check_same(read, found, file, wider=columns is not None)
-            planned.append(PlannedFile(name, size, digest, constants, renamed))
+            planned.append(PlannedFile(name, size, digest, tuple(same.items()), renamed))
             stored = planned[-1].stored
             # In the types in which they are read, by the names that they have in the file.
-            leaves, own = pa.schema([each.with_name(stored(each.name)) for each in read]), tuple(map(stored, key))
+            leaves = pa.schema([each.with_name(stored(each.name)) for each in read])
+            own = tuple(stored(each) for each in key if each not in same)
+            alike = {each: constants.span(same[each], fields.field(each).type) for each in key if each in same}
             for group in range(metadata.num_row_groups):
                 row_group = metadata.row_group(group)
                 page = parquet_memory.page(len(scan), row_group, leaves, own, sizes)
                 if page.rows:
                     places.append((number, group))
-                    spans, asked = _spans(row_group, leaves, own), _bloom(row_group, leaves, own)
-                    scan.append(replace(page, spans=spans, bloom=asked))
+                    spans = [alike[each] if each in same else _span(row_group, leaves, stored(each)) for each in key]
+                    asked = 0 if key[0] in same else _bloom(row_group, leaves, own[0])
+                    page = replace(page, spans=tuple(spans) if any(spans) else (), bloom=asked)
+                    scan.append(constants.noted(page, same, fields, key))
         if fields is None:
             raise UnreadableTable(
                 f"{path} holds no Parquet file.",
@@ -175,30 +183,20 @@ def _check_key(fields: pa.Schema, key: tuple[str, ...], path: str) -> None:
         keys.column_kind(fields, column, f"The table {path}")
 
 
-def _check_key_stored(key: tuple[str, ...], constants: dict[str, Any], file: Path) -> None:
-    if missing := [column for column in key if column in constants]:
-        raise UnreadableTable(
-            f"{file} does not have the key column {missing[0]!r}: it is that of a partition, or newer than the file.",
-            why="Keys are read page by page, from the files themselves.",
-            do="Name another column as key, or prepare a copy of the table without partitions.",
-        )
-
-
 def _as_spark(columns: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, spark_type(field.type, field.name)) for field in columns])
 
 
-def _spans(group: pq.RowGroupMetaData, fields: pa.Schema, key: tuple[str, ...]) -> tuple[tuple[int, int] | None, ...]:
-    """What the file says of the values of key columns."""
-    chunks = [(column_chunk(group, name), fields.field(name).type) for name in key]
-    spans = tuple(None if chunk is None else ends(chunk.statistics, type_) for chunk, type_ in chunks)
-    return spans if any(spans) else ()
+def _span(group: pq.RowGroupMetaData, fields: pa.Schema, name: str) -> tuple[int, int] | None:
+    """What the file says of the values of a key column."""
+    chunk = column_chunk(group, name)
+    return None if chunk is None else ends(chunk.statistics, fields.field(name).type)
 
 
-def _bloom(group: pq.RowGroupMetaData, fields: pa.Schema, key: tuple[str, ...]) -> int:
-    """Bytes of the first key column's filter."""
-    chunk = column_chunk(group, key[0])
-    return 0 if chunk is None else bloom.filter_bytes(chunk, fields.field(key[0]).type)
+def _bloom(group: pq.RowGroupMetaData, fields: pa.Schema, name: str) -> int:
+    """Bytes of a column's filter."""
+    chunk = column_chunk(group, name)
+    return 0 if chunk is None else bloom.filter_bytes(chunk, fields.field(name).type)
 
 
 def column_chunk(group: pq.RowGroupMetaData, name: str) -> pq.ColumnChunkMetaData | None:
@@ -218,36 +216,6 @@ def unreadable(file: Path, error: Exception) -> UnreadableTable:
         f"{file} cannot be read as Parquet: {str(error).splitlines()[0] if str(error) else type(error).__name__}.",
         do=do,
     )
-
-
-def _parquet_files(root: Path) -> list[Path]:
-    if not root.is_dir():
-        return [_plain_file(root)]
-    found = []
-    for entry in sorted(root.iterdir()):
-        if entry.name.startswith(("_", ".")):
-            continue
-        if entry.is_dir():
-            raise UnreadableTable(
-                f"{root} has the subdirectory {entry.name!r}.",
-                why="A directory of partitions (column=value) or of further directories is not read as a table."
-                if "=" in entry.name
-                else "Only files directly in the directory are read, and leaving some out would lose rows.",
-                do="Write the table into one directory without partitions, or name the directory that has the files.",
-            )
-        found.append(_plain_file(entry))
-    return found
-
-
-def _plain_file(path: Path) -> Path:
-    # To open a pipe would be to wait for somebody who writes to it.
-    if path.exists() and not path.is_file():
-        raise UnreadableTable(
-            f"{path} is not a plain file.",
-            why="A pipe, a socket or a device cannot be read as Parquet.",
-            do="Move it away, or write the rows into a Parquet file first.",
-        )
-    return path
 
 
 def _schema(metadata: pq.FileMetaData, file: Path) -> pa.Schema:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from penstock.tables import bloom, files, keys
 from penstock.tables.arrow_types import as_spark, fixed_width, has_views
 from penstock.tables.base import Page, PageReader
+from penstock.tables.constants import repeated
 from penstock.tables.parquet import column_chunk
 from penstock.tables.parquet_memory import BUFFER, PageSizes, batch_rows, measured, owner, width
 
@@ -82,22 +83,10 @@ class ParquetReader(PageReader):
         number, group = self._table.places[page.index]
         path = self._table.locate(number)
         before, file = self._acquire(number)
-        fields, planned = self._fields(only), self._table.files[number]
-        constants = dict(planned.constants)
-        read = [name for name in fields.names if name not in constants]
-        size = batch_rows(page.row_width)
-        if only is not None:
-            size = min((self._batch(file, page, name) for name in read), default=size)
-        stored = list(map(planned.stored, read))
+        fields = self._fields(only)
+        size = batch_rows(page.row_width) if only is None else self._least_batch(file, page, fields.names)
         try:
-            for batch in file.iter_batches(size, row_groups=[group], columns=stored, use_threads=False):
-                columns = [
-                    _constant(constants[field.name], field.type, batch.num_rows)
-                    if field.name in constants
-                    else as_spark(batch.column(planned.stored(field.name)), field.type, field.name)
-                    for field in fields
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=fields)
+            yield from self._read(file, group, page, fields, size)
         except (OSError, pa.ArrowException) as error:
             raise files.changed(path, f"cannot be read any more: {str(error).splitlines()[0]}") from error
         if self._stamp(path) != before:
@@ -110,16 +99,31 @@ class ParquetReader(PageReader):
 
     def _hash(self, file: pq.ParquetFile, group: int, page: Page) -> Hashes:
         out = np.empty(page.rows, np.uint64)
+        if page.hashes is not None:  # the key is that of a partition
+            out.fill(page.hashes[0])
+            return out
         at = 0
-        key = list(self._table.key)
-        size = min(self._batch(file, page, name) for name in key)
-        stored, fields = list(map(self._planned(page).stored, key)), self._table.fields
-        for batch in file.iter_batches(size, row_groups=[group], columns=stored, use_threads=False):
-            own = zip(key, stored, strict=True)
-            columns = [as_spark(batch.column(there), fields.field(name).type, name) for name, there in own]
-            out[at : at + batch.num_rows] = keys.hash_keys(columns)
+        fields = self._fields(self._table.key)
+        for batch in self._read(file, group, page, fields, self._least_batch(file, page, fields.names)):
+            out[at : at + batch.num_rows] = keys.hash_keys(batch.columns)
             at += batch.num_rows
         return out
+
+    def _read(
+        self, file: pq.ParquetFile, group: int, page: Page, fields: pa.Schema, size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a page in order, `size` at a time."""
+        planned = self._planned(page)
+        same = dict(planned.constants)
+        stored = [planned.stored(name) for name in fields.names if name not in same]
+        for batch in file.iter_batches(size, row_groups=[group], columns=stored, use_threads=False):
+            columns = [
+                repeated(same[field.name], field.type, batch.num_rows)
+                if field.name in same
+                else as_spark(batch.column(planned.stored(field.name)), field.type, field.name)
+                for field in fields
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=fields)
 
     def _pick(
         self, file: pq.ParquetFile, group: int, page: Page, rows: RowIds, only: Sequence[str] | None = None
@@ -134,7 +138,7 @@ class ParquetReader(PageReader):
         picked = []
         for field in fields:
             if field.name in constants:
-                picked.append(_constant(constants[field.name], field.type, len(rows)))
+                picked.append(repeated(constants[field.name], field.type, len(rows)))
                 continue
             size = self._batch(file, page, field.name)
             column = _pick_column(file, group, field, planned.stored(field.name), wanted, size, page.rows)
@@ -147,6 +151,12 @@ class ParquetReader(PageReader):
     def _fields(self, only: Sequence[str] | None) -> pa.Schema:
         fields = self._table.fields
         return fields if only is None else pa.schema([fields.field(name) for name in only])
+
+    def _least_batch(self, file: pq.ParquetFile, page: Page, names: Sequence[str]) -> int:
+        """Rows that are decoded at once of several columns together."""
+        same = dict(self._planned(page).constants)
+        own = [self._batch(file, page, name) for name in names if name not in same]
+        return min(own, default=batch_rows(page.row_width))
 
     def _batch(self, file: pq.ParquetFile, page: Page, name: str) -> int:
         """Rows of a column that are decoded at once."""
@@ -239,10 +249,6 @@ class ParquetReader(PageReader):
         if held is not None:
             held[1].close(force=True)
             self._firsts.pop(number)
-
-
-def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
 
 
 def _pick_column(

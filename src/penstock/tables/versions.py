@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import TableChanged, UnreadableTable
-from penstock.tables import delta, files, find, iceberg, manifest
+from penstock.tables import delta, files, find, folders, iceberg, manifest
 from penstock.tables.base import Table
 
 
@@ -37,8 +37,8 @@ class Versions:
                 return f"iceberg {iceberg.newest(where)}"
             if manifest.is_prepared(where):
                 return f"prepared {files.stamp(where / manifest.NAME)}"
-            found = [where] if where.is_file() else sorted(where.iterdir())
-            return "files " + ", ".join(f"{file.name} {tuple(files.stamp(file))}" for file in found)
+            found = [(file.relative_to(where), files.stamp(file)) for file in folders.files_of(where)]
+            return "files " + ", ".join(f"{name} {tuple(stamp)}" for name, stamp in found)
         except FileNotFoundError as gone:
             raise TableChanged(
                 f"{gone.filename} is gone.",

@@ -165,11 +165,11 @@ class Equal(Condition):
             for start, piece in waiting.parts():
                 yield start, hash_keys([piece.column(name) for name in self.on])
 
-        def span() -> tuple[int, int] | None:
-            """Of the first column's values."""
+        def span(place: int) -> tuple[int, int] | None:
+            """Of a column's values."""
             ends: list[int] = []
             for _, piece in waiting.parts():
-                column = piece.column(self.on[0])
+                column = piece.column(self.on[place])
                 if not exact(column.type):
                     return None
                 values, _ = numbers(column)
@@ -199,7 +199,7 @@ class Equal(Condition):
 
 class _Hashed(Organised):
     def __init__(
-        self, index: Index, span: Callable[[], tuple[int, int] | None], few: Callable[[], pa.Array | None]
+        self, index: Index, span: Callable[[int], tuple[int, int] | None], few: Callable[[], pa.Array | None]
     ) -> None:
         self._index = index
         self._span, self._few = cache(span), cache(few)
@@ -207,10 +207,10 @@ class _Hashed(Organised):
     def may_meet(self, page: Page, reader: PageReader) -> bool:
         if page.hashes is not None and not holds_any(self._index, *page.hashes):
             return False
-        theirs = page.spans[0] if page.spans else None
-        ours = self._span() if theirs is not None else None
-        if theirs is not None and ours is not None and not (theirs[0] <= ours[1] and ours[0] <= theirs[1]):
-            return False
+        for place, theirs in enumerate(page.spans):
+            ours = self._span(place) if theirs is not None else None
+            if theirs is not None and ours is not None and not (theirs[0] <= ours[1] and ours[0] <= theirs[1]):
+                return False
         keys = self._few() if page.bloom else None
         return keys is None or reader.may_have(page, keys)
 
