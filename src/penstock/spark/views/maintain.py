@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -67,12 +68,12 @@ class Maintainer:
             state = self._write(self._deltas.whole(tables), version=0)
             now = time.time()
             last = Manifest(0, now, tables, state, dict.fromkeys(self._logs, now))
-            self._store.commit(last)
+            self._commit(last)
         elif last.format < FORMAT:
             # Of a version with faults that were mended since: what it left wrong in groups stays wrong by itself.
             state = self._write(self._deltas.whole(last.tables), last.version + 1)
             last = replace(last, version=last.version + 1, time=time.time(), state=state, format=FORMAT)
-            self._store.commit(last)
+            self._commit(last)
         self.manifest = last
 
     def names(self, table: str) -> list[str]:
@@ -117,7 +118,12 @@ class Maintainer:
         chunks = in_chunks(self.waiting(table) if entries is None else entries)
         try:
             return [self._step(table, chunk) for chunk in chunks]
-        except OSError as fault:
+        except BaseException as fault:
+            # It may be tried again and again, and would fill the disk with what it wrote each time.
+            with contextlib.suppress(OSError, PenstockError):
+                self._store.sweep(self.manifest)
+            if not isinstance(fault, OSError):
+                raise
             raise _not_refreshed(fault.strerror or str(fault), "Make room for it, or mend the file system.") from fault
 
     def answer(self, manifest: Manifest) -> DataFrame:
@@ -132,7 +138,7 @@ class Maintainer:
         version = now.version + 1
         net = self._net(table, self._logs[table].read(entries), np.cumsum([entry.changes for entry in entries]))
         if net.aside.num_rows:
-            self._store.write_aside(table, net.aside, version)
+            self._store.write_part(table, net.aside, version, kind="aside")
         files: tuple[File, ...] = ()
         state, mended = now.state, False
         if net.added.num_rows or net.removed.num_rows:
@@ -208,6 +214,14 @@ class Maintainer:
         """Make a version the last. It is not before it is durable: who is told that changes were taken removes them."""
         self._store.commit(version)
         self.manifest = version
+        try:
+            self._store.sweep(version)
+        except OSError as fault:
+            raise PenstockError(
+                f"Files that no version of the view needs could not be removed: {fault}",
+                why=f"Version {version.version} is there, with all its changes; but the directory grows.",
+                do="Mend the file system. They are removed with the next version, or when the view is opened again.",
+            ) from fault
 
     # -- keeping tables quick to read ----------------------------------------------------------------------------
 

@@ -209,7 +209,6 @@ class Store:
         if last is not None:
             self.sweep(last)
         shutil.rmtree(self.place / "scratch", ignore_errors=True)
-        self._forget_aside(last.version if last is not None else -1)
         return last
 
     def close(self) -> None:
@@ -296,7 +295,6 @@ class Store:
         crash_point("view-before-manifest")
         write_whole(folder / f"{manifest.version:020d}.json", manifest.as_json(self.place))
         crash_point("view-after-manifest")
-        self.sweep(manifest)
 
     @contextlib.contextmanager
     def lease(self, version: int) -> Iterator[None]:
@@ -320,7 +318,8 @@ class Store:
                 del self._leases[version]
 
     def sweep(self, last: Manifest) -> None:
-        """Remove what no kept version needs."""
+        """Remove what no kept version needs, and what steps left that never became a version."""
+        self.check_held()
         found = self._manifests()
         kept = [path for path in found[-KEPT:] if int(path.stem) <= last.version]
         kept += [path for path in found[:-KEPT] if int(path.stem) in self._leases]
@@ -337,19 +336,11 @@ class Store:
             else:
                 for path in mine:
                     path.unlink(missing_ok=True)
+        for path in (self.place / "aside").glob("*/part-*.parquet"):
+            if int(path.name.split("-")[1]) > last.version:
+                path.unlink(missing_ok=True)  # set aside by a step that is, or will be, done again
 
     # -- files -------------------------------------------------------------------------------------------------
-
-    def write_aside(self, table: str, rows: pa.Table, version: int) -> None:
-        """Changes that are set aside by the step that makes a version."""
-        self._forget_aside(version - 1)
-        self.write_part(table, rows, version, kind="aside")
-
-    def _forget_aside(self, last: int) -> None:
-        """Remove what was set aside by steps that never became a version: they are, or will be, done again."""
-        for path in (self.place / "aside").glob("*/part-*.parquet"):
-            if int(path.name.split("-")[1]) > last:
-                path.unlink(missing_ok=True)
 
     def write_part(self, table: str, rows: pa.Table, version: int, kind: str = "tables") -> File:
         """Rows of a table as a new file, durable before it is named."""
