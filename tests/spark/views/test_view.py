@@ -4,7 +4,9 @@ import errno
 import shutil
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -153,6 +155,13 @@ def test_changes_that_come_as_a_stream(spark, tmp_path, monkeypatch):
         view.take_in()
         world.take("customers")
         same(view.read().to_arrow(), world.judge(sql), {"finite": True})
+        # A stream whose checkpoint is lost would bring everything once more.
+        checkpoint = tmp_path / "view" / "log" / ".customers-checkpoint"
+        checkpoint.rename(tmp_path / "kept")
+        with pytest.raises(ViewDamaged, match="-checkpoint is lost, or an old copy"):
+            view.take_in()
+        assert not checkpoint.exists()
+        (tmp_path / "kept").rename(checkpoint)
         # Nothing is left for refreshing, so all is done at once.
         view._opened.service._times.reading.append(120.0)
         monkeypatch.setattr(pace, "LEEWAY", 0.0)
@@ -246,8 +255,23 @@ def test_files_of_changes_that_cannot_be_read(spark, tmp_path, monkeypatch):
     monkeypatch.undo()
     # What is not durable was not taken.
     assert view.manifest.version == 0
+    # What the failed step set aside is there once, though another version came before it was done again.
+    view.tidy("orders", nullcontext())
     assert [one.changes for one in view.advance("orders")] == [12]
-    (tmp_path / "orders" / "base.parquet").write_bytes(b"not whole")
-    with pytest.raises(Exception, match=r"base.parquet"):
+    aside = view.manifest.tables["orders"].aside
+    assert aside
+    assert pq.read_table(tmp_path / "view" / "aside" / "orders").num_rows == aside
+    # What cannot be removed is told of as what it is: the version is there.
+    world.change("orders")
+    monkeypatch.setattr(view._store, "sweep", full)
+    with pytest.raises(PenstockError, match=r"could not be removed: .*No space left") as told:
+        view.advance("orders")
+    monkeypatch.undo()
+    assert "Version 3 is there" in str(told.value)
+    assert view.manifest == view._store.last()
+    assert view.waiting("orders") == []
+    damaged = Path(view.manifest.tables["orders"].base[0].path)
+    damaged.write_bytes(b"not whole")
+    with pytest.raises(Exception, match=damaged.name):
         view._deltas.whole(view.manifest.tables).collect()
     view._store.close()

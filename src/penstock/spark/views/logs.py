@@ -243,7 +243,7 @@ def follow(stream: DataFrame, place: Path, checkpoint: Path, trigger: dict[str, 
 
 def check_goes_on(place: Path, checkpoint: Path) -> None:
     """Refuse a stream that would begin again, or at an earlier micro-batch than the last in its log: of those before it
-    nothing is remembered once they were taken.
+    nothing is remembered once they were taken. Nor may it be ahead of its log, where every one has left an entry.
     """
     last, planned = (
         max((int(entry.name) for entry in folder.glob("*") if entry.name.isdecimal()), default=-1)
@@ -255,6 +255,13 @@ def check_goes_on(place: Path, checkpoint: Path) -> None:
             f"{last + 1:,}.",
             why="Changes would be counted twice, or passed over.",
             do="Put the checkpoint back as it was, or make the view again in a new directory.",
+        )
+    if planned > last + 1:
+        raise ViewDamaged(
+            f"{place} is lost, or an old copy: it has {last + 1:,} micro-batches, and {checkpoint} knows of "
+            f"{planned + 1:,}.",
+            why="Changes that the view has not taken yet may be gone.",
+            do="Put it back as it was, or make the view again in a new directory.",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 
 from penstock.errors import BadOption, SessionNotReady, UnreadableTable
 from penstock.plan.given import kind_of
@@ -39,30 +41,28 @@ class Opened:
     store: Store
     service: Service
     streams: dict[str, DataFrame]
-    queries: list[StreamingQuery]
+    queries: dict[str, StreamingQuery]
 
     def follow(self, **trigger: Any) -> None:
-        """Let the streams write to their logs; with `availableNow`, until they have nothing more."""
-        self.check_streams()
-        if any(query.isActive for query in self.queries):
-            return
-        self.queries = [
-            follow(
-                stream,
-                self.store.place / "log" / folder_name(name),
-                self.store.place / "log" / f".{folder_name(name)}-checkpoint",
-                trigger,
-            )
-            for name, stream in self.streams.items()
-        ]
+        """Let the streams write to their logs; with `availableNow`, until they have nothing more.
+
+        One that failed is begun again where it was, and those that are under way go on.
+        """
+        idle = [name for name in self.streams if name not in self.queries or not self.queries[name].isActive]
+        log = self.store.place / "log"
+        for name in idle:
+            checkpoint = log / f".{folder_name(name)}-checkpoint"
+            # Each is known as soon as it runs: should the next one be refused, it is stopped with the view.
+            self.queries[name] = follow(self.streams[name], log / folder_name(name), checkpoint, trigger)
         if trigger.get("availableNow"):
-            for query in self.queries:
-                query.awaitTermination()
+            for name in idle:
+                with contextlib.suppress(StreamingQueryException):  # raised below, as what it is
+                    self.queries[name].awaitTermination()
             self.check_streams()
 
     def check_streams(self) -> None:
         """Raise what stopped a stream, if anything."""
-        for query in self.queries:
+        for query in self.queries.values():
             fault = query.exception()
             if fault is not None:
                 raise cause(fault)
@@ -70,7 +70,7 @@ class Opened:
     def close(self) -> None:
         """Stop everything, and let others have the directory, whatever happens."""
         try:
-            for query in self.queries:
+            for query in self.queries.values():
                 query.stop()
         finally:
             self.service.close()
@@ -129,7 +129,7 @@ def open_view(
     except BaseException:
         store.close()
         raise
-    return Opened(plan, store, service, streams, [])
+    return Opened(plan, store, service, streams, {})
 
 
 def _session(spark: SparkSession | None, tables: Mapping[str, Any]) -> SparkSession:
