@@ -60,7 +60,10 @@ def test_a_query_lives_from_registration_to_removal(server: Served) -> None:
                 break
         assert found == [n for n in range(40) if n % 10 >= 5]
         assert client.post("/queries", json={"name": "big", "sql": BIG}).status_code == 409
-        assert client.post("/explain", json={"sql": BIG}).json()["shares_with"] == ["big", "everything"]
+        for text in (BIG, f"EXPLAIN {BIG}"):
+            assert client.post("/explain", json={"sql": text}).json()["shares_with"] == ["big", "everything"]
+        refused = client.post("/queries", json={"name": "asked", "sql": f"EXPLAIN {BIG}"})
+        assert (refused.status_code, "POST /explain" in refused.json()["error"]["do"]) == (400, True)
         assert client.delete("/queries/big").status_code == 204
         assert client.get("/queries/big").status_code == 404
         assert "Did you mean" in client.get("/queries/everythin").json()["error"]["do"]

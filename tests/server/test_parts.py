@@ -16,6 +16,7 @@ from penstock.errors import BadOption
 from penstock.server.books import Entry
 from penstock.server.changes import agree
 from penstock.server.committed import Committed, last_committed
+from penstock.server.group import Group
 from penstock.server.reading import Everything, Offset, RangeReader, as_json, read_page
 from penstock.server.sinks import ParquetTarget
 from penstock.server.texts import SharedMade
@@ -215,6 +216,16 @@ def test_a_group_that_nobody_was_registered_for_goes_at_the_next_start(tmp_path:
         assert engine.status("q")["state"] in ("starting", "running")
     finally:
         engine.stop()
+
+
+def test_a_group_that_was_not_yet_started_is_not_called_stopped(tmp_path: Path) -> None:
+    engine = dry_engine(tmp_path)
+    engine.register("q", "SELECT * FROM orders")
+    eventually(lambda: "g1" in engine._groups, 20)
+    engine.stop()
+    group = Group("g1", tmp_path / "g1", engine._groups["g1"].making)
+    assert group.state == "waiting"
+    assert group.wants_start
 
 
 def test_a_query_that_is_no_longer_understood_fails_alone(tmp_path: Path) -> None:

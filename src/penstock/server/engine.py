@@ -234,7 +234,7 @@ class Engine:
         """What a text would run, with whom it would share, and what that costs; nothing is registered."""
         if len(text) > self.limits.text:
             raise LimitReached(f"The text of a query has at most {self.limits.text:,} characters.")
-        made = self._registry.maker.text(text)
+        made = self._registry.maker.text(text, to_run=False)
         with self._lock:
             id_ = self._group_for(made)
             mates = self._registry.of_group(id_)

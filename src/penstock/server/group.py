@@ -86,7 +86,7 @@ class Group:
         self.making = making
         self.plan = making.plan(folder)
         self.channels: Mapping[str, pa.Schema] = self.plan.channels
-        self.state = "stopped"
+        self.state = "waiting"
         self.error: BaseException | None = None
         self.committed = Committed(folder / making.channel, self.channels[making.channel])
         self._running: Running | None = None
@@ -100,7 +100,7 @@ class Group:
     @property
     def wants_start(self) -> bool:
         """Whether it stands still and could be started now."""
-        return self.state == "stopped" or (self.state == "failed" and time.monotonic() >= self._again)
+        return self.state in ("waiting", "stopped") or (self.state == "failed" and time.monotonic() >= self._again)
 
     @property
     def beginning(self) -> bool:

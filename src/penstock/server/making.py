@@ -59,11 +59,14 @@ class Maker:
         """What is wrong with an operator's options."""
         return plan_of(operator, options, self.sources.known())[1]
 
-    def text(self, text: str) -> Made:
-        """A query as text."""
+    def text(self, text: str, *, to_run: bool = True) -> Made:
+        """A query as text; one that is only asked about may begin with EXPLAIN."""
         query = parse(text, self.catalogue)
-        if query.explain:
-            raise BadOption("EXPLAIN asks, and runs nothing.", do="Ask with the call or command that explains.")
+        if query.explain and to_run:
+            raise BadOption(
+                "EXPLAIN asks, and runs nothing.",
+                do="Leave it out; POST /explain of a server, or Explain on its page, says what a text would run.",
+            )
         made = made_of(query, self.sources)
         made.check()
         return made

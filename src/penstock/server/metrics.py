@@ -32,7 +32,7 @@ _QUERIES = (
     ("work_mean", "units of work from the arrival of the later row until the result left, lately"),
     ("work_p95", "95 in 100 results took no more of them"),
 )
-_STATES = ("starting", "running", "stopped", "ended", "failed")
+_STATES = ("waiting", "starting", "running", "stopped", "ended", "failed")
 
 
 class Collector:
