@@ -365,6 +365,25 @@ def test_the_archive_of_an_outer_join_knows_event_times_of_rows_that_it_does_not
     assert [(row["_side"], row["_left"]) for row in notes if row["_reason"] == AHEAD] == told
 
 
+@pytest.mark.parametrize("budget", [LEAST_BUDGET, 1 << 20], ids=["64KB", "1MB"])
+@pytest.mark.parametrize("policy", [Exact(), Prob()], ids=["exact", "prob"])
+def test_a_first_burst_of_narrow_rows_with_many_keys_keeps_to_the_budget(policy, budget):
+    """What is known of a row is more than the row: it counts while rows are taken in."""
+    schemas, window, times = (LEFT.remove(2), RIGHT.remove(2)), TimeWindow(1 << 40, 1 << 40), TIMES
+    if not policy.lossy:
+        schemas, window, times = (pa.schema([LEFT.field("k")]),) * 2, RowWindow(1 << 20, 1 << 20), None
+    shape, peak = Shape(*schemas, (("k", "k"),)), 0
+    for count in range(budget // 200, budget // 64, budget // 2_000):
+        host = Host(lambda: WindowJoin(shape, window, policy, budget=budget, times=times), budget=budget)
+        both = [rows(side, np.arange(count) * (2 * side - 1), np.arange(count)).rows for side in (0, 1)]
+        try:
+            host.step([Portion(side, came.select(schemas[side].names)) for side, came in enumerate(both)])
+        except MemoryTooSmall:
+            break
+        peak = max(peak, host.peak)
+    assert peak > 0.7 * budget
+
+
 def test_rows_that_a_smaller_budget_has_no_room_for_go_before_rows_come():
     """They are not held beyond it while rows of a step meet, and the archive knows that they met none of these."""
     given, window = [(Exact(), 1 << 20)], TimeWindow(10_000, 10_000)

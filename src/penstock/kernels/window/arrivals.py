@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,27 +47,43 @@ class Queue:
     schemas: tuple[pa.Schema, pa.Schema]
     #: Whether rows are ordered by time first.
     timed: bool
-    cost: float = 0.0
+    #: Bytes a row beside its own while it is taken in, and bytes that no other work needs then. Where rows are
+    #: narrow, that is more than putting them in order takes.
+    taken_in: int = 0
+    spare: float = 0.0
+    _size: float = 0.0
+    _count: int = 0
     _parts: tuple[list[Ready], list[Ready]] = field(default_factory=lambda: ([], []))
     #: How many rows of each side were kept when others were shed, and the best of those: score and fingerprint.
     _settled: tuple[int, int] = (0, 0)
     _floor: tuple[float, int] | None = None
 
     def __len__(self) -> int:
-        return sum(part.rows.num_rows for parts in self._parts for part in parts)
+        return self._count
+
+    @property
+    def cost(self) -> float:
+        """Bytes that its rows take up at the most until they wait; however they were cut, the same."""
+        return float(self.cost_with(self._size, self._count))
+
+    def cost_with(self, size: Any, rows: Any) -> Any:
+        """The same for so many rows of so many bytes in all."""
+        return np.maximum(2 * size + WORK * rows, size + self.taken_in * rows - self.spare)
 
     def add(self, side: int, rows: pa.RecordBatch, hashes: U64, times: I64) -> None:
         """Rows that came."""
         if rows.num_rows:
             self._parts[side].append(Ready(rows, hashes, times, times))
-            self.cost += cost_of(rows)
+            self._size += measure(rows)
+            self._count += rows.num_rows
 
     def take(self, side: int, *, ordered: bool) -> Ready:
         """All rows of a side, in order if that matters; the queue has none of it then."""
         parts = self._parts[side]
         whole = _together(parts, self.schemas[side])
         parts.clear()
-        self.cost -= cost_of(whole.rows)
+        self._size -= measure(whole.rows)
+        self._count -= whole.rows.num_rows
         if not ordered:
             return whole
         prints = fingerprints(whole.rows)
@@ -89,10 +105,11 @@ class Queue:
             parts.clear()
         scores = np.concatenate([score(side, ready) for side, ready in enumerate(both)])
         prints = np.concatenate([fingerprints(ready.rows) for ready in both])
-        costs = np.concatenate([costs_of(ready.rows) for ready in both])
+        sizes = np.concatenate([widths(ready.rows, np.arange(ready.rows.num_rows)) for ready in both])
         order = np.lexsort((prints, -scores))
         order = order[self._admissible(both, scores, prints)[order]]
-        fits = int(np.searchsorted(np.cumsum(costs[order]), most, side="right"))
+        costs = self.cost_with(np.cumsum(sizes[order]), np.arange(1, len(order) + 1))
+        fits = int(np.searchsorted(costs, most, side="right"))
         kept = np.zeros(len(scores), np.bool_)
         kept[order[:fits]] = True
         if fits < len(order):
@@ -106,7 +123,7 @@ class Queue:
                 self._parts[side].append(ready.where(here))
             gone.append((side, ready.where(~here), marks[~here]))
         self._settled = (int(kept[: both[0].rows.num_rows].sum()), int(kept[both[0].rows.num_rows :].sum()))
-        self.cost = float(costs[kept].sum())
+        self._size, self._count = float(sizes[kept].sum()), int(kept.sum())
         return gone
 
     @property

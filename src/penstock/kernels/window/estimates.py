@@ -17,6 +17,8 @@ F64 = npt.NDArray[np.float64]
 #: The probability of each key, from whoever knows it.
 Given = Callable[[pa.Array], Any]
 
+#: Bytes for each different key of a step, until they are written.
+FRESH = 12
 #: Counts are written whole again once the additions since then are this many times as large.
 _REWRITE = 2
 #: Hashes that no key has, but by chance.
@@ -106,6 +108,6 @@ class KeyEstimates:
         self._parts = [(name, size, now) for name, size, now in said["parts"]]
         for name, _, now in self._parts:
             blob = chunks[name].to_pybytes()
-            rows = len(blob) // 12
+            rows = len(blob) // FRESH
             hashes = np.frombuffer(blob, np.uint64, rows)
             self._put(hashes, np.frombuffer(blob, np.uint32, rows, 8 * rows), now)

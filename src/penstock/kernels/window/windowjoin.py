@@ -20,11 +20,11 @@ from penstock.kernels.contract import (
     Emission,
     Kernel,
 )
-from penstock.kernels.measure import runs
+from penstock.kernels.measure import measure, runs
 from penstock.kernels.window import notes
 from penstock.kernels.window.arrivals import Queue, Ready
 from penstock.kernels.window.chains import Probes
-from penstock.kernels.window.estimates import Given
+from penstock.kernels.window.estimates import FRESH, Given
 from penstock.kernels.window.evict import COMPETING, SCORING, Contest, decide, with_spare
 from penstock.kernels.window.ghosts import Gone
 from penstock.kernels.window.intake import Intake
@@ -122,6 +122,9 @@ class WindowJoin(Kernel):
             policy, shape, window, self._intake, counts=each, half_life=life, given=probabilities, seed=seed
         )
         self._lossy = policy.lossy
+        # While rows are taken in, a gulp and most of the slice are free.
+        each_row = _BOOKS + max(side.entry for side in self._sides) + FRESH * policy.lossy
+        self._taking_in = (each_row, self._room / 15 + self._slice * 3 / 4)
         self._recall = Recall(window, budget * RECALL)
         self._lonely = Lonely(window)
         self._step = 0
@@ -142,10 +145,10 @@ class WindowJoin(Kernel):
         yield from self._fit()
         # Also where no row came to this slot: those of others move the watermark.
         self._owes = True
-        queue = Queue(self._shape.sides, self._times is not None)
+        queue = Queue(self._shape.sides, self._times is not None, *self._taking_in)
         # What the window does not need yet is room for a burst.
         self._share = max(self._share, self._room - sum(side.cost for side in self._sides))
-        came, latest = 0.0, [-FAR, -FAR]
+        size, count, latest = 0.0, 0, [-FAR, -FAR]
         for side, rows in batch:
             self._counts["rows_in"] += rows.num_rows
             if self._notes_ahead:
@@ -153,9 +156,8 @@ class WindowJoin(Kernel):
             keyless = self._alone if self._shape.outer(side) else None
             able = yield from self._intake.able(side, rows, self._clock.watermark, self._counts, keyless)
             for part in self._intake.gulps(able):
-                before = queue.cost
                 queue.add(side, part, self._intake.hashes(side, part), self._intake.event_times(side, part))
-                came += queue.cost - before
+                size, count = size + measure(part), count + part.num_rows
                 self._note(queue.cost)
                 if queue.cost > self._share:
                     yield from self._overflow(queue)
@@ -168,7 +170,7 @@ class WindowJoin(Kernel):
         if not self._window.timed:
             # Rows that came have pushed others out of the window: results of an outer join, before any row must go.
             yield from self._close()
-        yield from self._settle(came, self._step)
+        yield from self._settle(queue.cost_with(size, count), self._step)
         self._step += 1
 
     def tick(self, now: int, watermark: int | None = None) -> Iterator[Emission]:
@@ -296,8 +298,8 @@ class WindowJoin(Kernel):
             if self._archive and len(numbers):
                 places = (numbers, before[side])
                 yield notes.arrived(self._shape, side, ready[side], self._slot, self._step, places)
-        self._note(queue.cost)
         books = _BOOKS * sum(len(one.hashes) for one in ready)
+        self._note(books)
         if self._lossy:
             # All rows are looked at in every step, so they may as well be copied: fewer blocks make results quicker.
             for rows in self._sides:
