@@ -47,6 +47,20 @@ def test_a_source_that_vanishes_is_no_reason_to_say_nothing(tmp_path: Path) -> N
         assert said["backlog"]["files"] is None
 
 
+@pytest.mark.parametrize(("operator", "rows"), [("join_table", 7), ("join_streams", None), ("join_shared", None)])
+def test_the_window_of_a_join_of_streams_is_no_backlog(tmp_path: Path, operator: str, rows: int | None) -> None:
+    with served(tmp_path) as server:
+        server.engine.register("q", ALL)
+        eventually(lambda: server.engine.status("q")["state"] == "running", 10)
+        group = server.engine._groups["g1"]
+        group.plan = SimpleNamespace(name=operator, slots=1)  # type: ignore[assignment]
+        group._running = SimpleNamespace(  # type: ignore[assignment]
+            progress=lambda: {"last": {"rows_waiting": 7}}, files_read=lambda: 0, flow=SimpleNamespace(history=list)
+        )
+        [said] = server.engine.progress()["groups"]
+        assert (said["rows_waiting"], said["backlog"]["rows"]) == (7, rows)
+
+
 def test_results_stay_until_their_sink_has_them(tmp_path: Path) -> None:
     """More is kept than may be where a sink is behind: rows that it never got would be missing from it for ever."""
     engine = dry_engine(tmp_path, Limits(kept=20_000))

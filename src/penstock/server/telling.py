@@ -74,7 +74,11 @@ def group_progress(group: Group, queries: list[str]) -> dict[str, Any]:
         "rows_shed": _first(totals, "rows_shed"),
         "rows_evicted": _first(totals, "rows_evicted"),
         "recall": recall,
-        "backlog": {"files": group.files_behind(), "rows": _first(last, "rows_waiting")},
+        # What waits in a join of streams is its window, which nobody works off.
+        "backlog": {
+            "files": group.files_behind(),
+            "rows": _first(last, "rows_waiting") if plan.name == "join_table" else None,
+        },
         "memory": {"budget_bytes": budget, "held_bytes": last.get("memory")},
         "response_seconds": group.response(),
         "predicted": {name: value for name, value in expected.items() if name != "measured_step_seconds"} or None,

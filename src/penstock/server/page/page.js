@@ -123,10 +123,11 @@ function tiles(progress, groups, queries) {
   const memory = progress.memory;
   const rate = groups.filter((group) => group.state === "running").reduce((all, group) => all + (group.rows_per_second ?? 0), 0);
   const recalls = groups.map((group) => group.recall).filter((one) => one !== null && one !== undefined);
+  const backlog = (name) => groups.reduce((all, group) => all + (group.backlog?.[name] ?? 0), 0);
   const said = [
     ["queries", `${count(running)} of ${count(queries.length)}`, "running"],
     ["rate", `${count(rate)}`, "rows a second"],
-    ["backlog", count(groups.reduce((all, group) => all + (group.backlog?.rows ?? 0), 0)), "rows wait"],
+    ["backlog", count(backlog("files") || backlog("rows")), backlog("files") ? "files to read" : "rows wait"],
     ["memory", bytes(memory.held_bytes), `of ${bytes(memory.budget_bytes)}`],
     ["shed or evicted", count(sum(groups, "rows_shed") + sum(groups, "rows_evicted")), recalls.length ? `least recall ${share(Math.min(...recalls))}` : "rows"],
     ["slowest answer", worst ? seconds(worst) : "–", "lately"],
