@@ -37,9 +37,9 @@ def divided(kind: Kind) -> Kind:
     return replace(kind, partition_by=PARTS)
 
 
-def here(messages: pa.Table) -> pa.Table:
+def here(messages: pa.Table, values: tuple[object, ...] = HERE) -> pa.Table:
     """Messages of one partition."""
-    for field, value in zip(PARTS, HERE, strict=True):
+    for field, value in zip(PARTS, values, strict=True):
         messages = messages.append_column(field, pa.array([value] * messages.num_rows, field.type))
     return messages
 
@@ -308,6 +308,45 @@ def test_a_broker_that_lost_its_store_is_noticed(tmp_path, again: bool):
         assert await heard([told], [want]) == [want]
         await publisher.close()
         await gateway.close()
+        broker.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_lost_store_is_noticed_also_where_nothing_more_is_said(tmp_path, again: bool):
+    """The next messages are of another partition. Only a publisher that lives on knows who missed something here."""
+
+    async def run() -> None:
+        broker = NatsServer(tmp_path / "store").start()
+        world = World("count", seed=7)
+        publisher = Publisher(broker.url, "still", divided(world.kind))
+        await publisher.open()
+        gateway = await NatsGateway(broker.url, "still", "g").open()
+        inside = await gateway.subscribe(0, 20, partition=HERE)
+        await publisher.publish(0, here(world.batch(40)))
+        known, value = max(world.states), world.answers(0, 20)[-1]
+        await publisher.publish(1, here(world.batch(40)))
+        last, want = max(world.states), world.answers(0, 20)
+        assert await heard([inside], [want]) == [want]
+        broker.kill()
+        shutil.rmtree(tmp_path / "store")
+        broker.start()
+        if again:
+            await publisher.close()
+            publisher = Publisher(broker.url, "still", divided(world.kind))
+        await publisher.publish(2, here(world.batch(40), ELSEWHERE))
+        other = await NatsGateway(broker.url, "still", "h").open()
+        newcomer = await other.subscribe(0, 20, partition=HERE)
+        assert [change.reread for change in newcomer.take()] == [True]
+        if not again:
+            back = await other.subscribe(0, 20, partition=HERE, after=known, value=value)
+            assert [(change.seq, change.reread) for change in back.take()] == [(last, True)]
+            await publisher.publish(3, here(world.batch(40)))
+            async with asyncio.timeout(120):
+                assert not any(change.reread for change in await inside.changes()), "it has heard everything"
+        for each in (gateway, other, publisher):
+            await each.close()
         broker.stop()
 
     asyncio.run(run())

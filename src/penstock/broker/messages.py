@@ -167,12 +167,18 @@ def _schema(text: str) -> pa.Schema:
 class Frame(NamedTuple):
     """Messages of one cell that travel together. `after` is the number of the cell's message before them, or -1.
 
+    One without messages says just that: which was the last.
     `keys` name the pairs of a join, one row for each message.
     """
 
     after: int
     rows: I64
     keys: pa.Table | None = None
+
+    @property
+    def begin(self) -> int:
+        """The number before that of its first message."""
+        return int(self.rows[0, SEQ]) - 1 if len(self.rows) else self.after
 
     @property
     def end(self) -> int:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.broker.cells import CellMap, adapt
 from penstock.broker.delivery import ByCell
-from penstock.broker.messages import SEQ, Frame, Kind
+from penstock.broker.messages import SEQ, WIDTH, Frame, Kind
 from penstock.broker.pairs import KEYS
 from penstock.broker.subjects import bucket_of, check_name, crowd_subject, stream_of, subject, token
 from penstock.errors import BadFrame, BadOption, BrokerUnreachable
@@ -51,7 +51,8 @@ class Publisher:
         `publish` returns when the broker has stored every message, each once for every cell that it touches: also if it
         was killed or the broker was down meanwhile, and the same batch came again:
         `test_a_batch_that_comes_again_is_published_once`. What a broker lost of what it had stored is not passed over:
-        subscribers who did not hear it are told to read again: `test_a_broker_that_lost_its_store_is_noticed`.
+        subscribers who did not hear it are told to read again: `test_a_broker_that_lost_its_store_is_noticed`, also in
+        cells of which nothing more is said: `test_a_lost_store_is_noticed_also_where_nothing_more_is_said`.
     State and cost
         The number of the last message of each cell; one frame for each cell that a batch touches.
 
@@ -227,11 +228,23 @@ class Publisher:
             # It begins in the middle: what came before was on another stream, which is gone.
             await self._bucket.put("lost", b"yes")
             self._lost = True
+            await self._remind()
         elif messages.num_rows or batch == 0:
             await self._bucket.put("begun", b"yes")
         else:
             return
         self._fresh = False
+
+    async def _remind(self) -> None:
+        """Say to every cell which of its messages was the last, as far as we know: whoever did not hear that one reads
+        again, also where nothing more is said for long.
+        """
+        nothing = np.zeros((0, WIDTH), np.int64)
+        for partition in {partition for partition, _ in self._stored}:
+            for path in (self.cells.paths[cell] for cell in self.cells.unsplit):
+                last = max(self._stored.get((partition, older), -1) for older in self._lineage(path))
+                if last >= 0:
+                    await self._stream.publish(subject(self.name, partition, path), Frame(last, nothing).to_bytes())
 
     async def _publish(self, batch: int, messages: pa.Table) -> None:
         acks: list[asyncio.Future[PubAck]] = []

@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.broker.cells import CellMap
 from penstock.broker.gateway import Change, Gateway, Place, Room, Subscriber
-from penstock.broker.messages import SEQ, Frame, Kind
+from penstock.broker.messages import Frame, Kind
 from penstock.broker.subjects import bucket_of, check_name, crowd_subject, stream_of, subject
 from penstock.errors import BadFrame, BrokerUnreachable
 
@@ -186,8 +186,8 @@ class NatsGateway:
                 known.set(at, value)
         entry.add(group, known, entry.last)
         await self._read(place, entry)
-        if entry.last < 0 and (await self._stream.stream_info(stream_of(self.name))).state.first_seq > 1:
-            # The broker has nothing of this cell, and has let go of messages: perhaps of all that the cell had.
+        if entry.last < 0 and await self._has_let_go():
+            # The broker has nothing of this cell: perhaps it let go of all that the cell had.
             for one in group:
                 one.push(Change(one.after + 1, None, reread=True))
             return
@@ -196,6 +196,17 @@ class NatsGateway:
             # Those inside heard what the stream did not have yet; or one of them knows more than was ever published.
             self._behind.add(place)
         room.add(entry.subscribers, entry.answers, entry.last)
+
+    async def _has_let_go(self) -> bool:
+        """Whether the broker had messages that it has no longer."""
+        from nats.js.errors import KeyNotFoundError
+
+        if (await self._stream.stream_info(stream_of(self.name))).state.first_seq > 1:
+            return True
+        try:
+            return bool((await self._bucket.get("lost")).value)
+        except KeyNotFoundError:
+            return False
 
     async def _listen(self, place: Place) -> None:
         if place in self._heard or self._client is None:
@@ -222,7 +233,7 @@ class NatsGateway:
     async def _take(self, place: Place, frame: Frame) -> None:
         if self.desk.missing(place, frame):
             await self._read(place, self.desk.room(place))
-        if self.desk.missing(place, frame) and len(frame.rows):
+        if self.desk.missing(place, frame):
             self._have_read_again(self.desk.room(place), frame)
         self.desk.take(place, frame)
 
@@ -240,7 +251,7 @@ class NatsGateway:
                 frame = self._frame(stored[1])
                 if frame is None:
                     continue
-                if frame.after > room.last and len(frame.rows):
+                if frame.after > room.last:
                     self._have_read_again(room, frame)
                 self.desk.pushed += room.tell(frame)
 
@@ -276,12 +287,11 @@ class NatsGateway:
 
     def _have_read_again(self, room: Room, frame: Frame) -> None:
         """Messages before a frame are gone from the broker: those inside who need them read again, and come back."""
-        seq = int(frame.rows[0, SEQ]) - 1
         behind = [room.subscribers[at] for at in np.flatnonzero(room.knows < frame.after)]
         for one in behind:
-            one.push(Change(max(seq, one.after + 1), None, reread=True))
+            one.push(Change(max(frame.begin, one.after + 1), None, reread=True))
         room.remove(*behind)
-        room.last = seq
+        room.last = frame.begin
 
     async def _next(self, place: Place, position: int | None) -> tuple[int, bytes] | None:
         """What the stream has of a cell from a position on, the first of it; without a position, the newest."""
