@@ -112,8 +112,10 @@ def test_all_faults_are_told_at_once():
 
 def test_names_that_would_clash_are_told():
     clash = RIGHT.append(pa.field("V", pa.int8()))
-    with pytest.raises(PlanError, match="Both streams have 'v'"):
+    with pytest.raises(PlanError, match="Both streams have 'v'") as caught:
         plan(right=clash)
+    assert "withColumnRenamed('v', 'right_v')" in str(caught.value)
+    assert "In a pipeline's file, give the query as sql, which names its columns (r.v AS right_v)" in str(caught.value)
     narrow = RIGHT.set(0, pa.field("id", pa.int32()))
     assert plan(right=narrow).shape.how == "inner"
     with pytest.raises(PlanError, match="in one column"):

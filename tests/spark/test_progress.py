@@ -48,6 +48,7 @@ def test_a_flow_tells_of_all_its_queries_and_each_of_itself(monkeypatch):
     monkeypatch.setattr("penstock.spark.flow.listen", lambda *_: None)
     schema = pa.schema([("k", pa.int64())])
     flow = Flow(Mock(), PassThroughPlan.checked(schema, key=("k",), slots=1), {"results": schema})
+    assert flow.progress()["totals"]["rows_in"] == flow.progress()["batches"] == 0, "nothing was to do"
     for run, batch, rows in (("first", 0, 5.0), ("second", 0, 7.0), ("first", 1, 2.0)):
         event = {"runId": run, "batchId": batch, "timestamp": "2024-01-01T00:00:00Z", "durationMs": {}}
         event |= {"numInputRows": rows}

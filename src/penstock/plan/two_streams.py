@@ -174,7 +174,9 @@ def name_faults(shape: Shape, archive: bool) -> list[PenstockError]:
             PlanError(
                 f"Both streams have {', '.join(map(repr, both))}.",
                 why="The result would have two columns of one name.",
-                do=f"Rename it in one of them first: .withColumnRenamed({both[0]!r}, 'right_{both[0]}').",
+                do=f"Rename it in one of them first: .withColumnRenamed({both[0]!r}, 'right_{both[0]}'). "
+                "In a pipeline's file, give the query as sql, which names its columns "
+                f"(r.{both[0]} AS right_{both[0]}), or leave it out of the columns = {{ … }} of one stream.",
             )
         )
     taken = [name for schema in shape.sides for name in schema.names if name.lower() in _NOTED]

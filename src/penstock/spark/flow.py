@@ -198,12 +198,13 @@ class Flow:
     def progress(self) -> dict[str, Any]:
         """What happened: the last micro-batch, the sums since this process started the flow, and the rate of late.
 
-        Empty before the first micro-batch is committed. Of all queries of this flow together: `Running.progress` is of
-        one.
+        Before the first micro-batch is committed, or where nothing was to do, the sums are 0 and there is no `last`. Of
+        all queries of this flow together: `Running.progress` is of one.
         """
         batches = self._progress.batches
         if not batches:
-            return {}
+            nothing = {name: 0.0 for name in sorted(self._counted) if not name.endswith("_")}
+            return {"batches": 0, "totals": nothing, "rows_per_second": 0.0}
         last = batches[-1]
         fed = next((batch for batch in reversed(batches) if batch["rows_in"]), last)
         expected = self._plan.expect(fed["rows_in"], self._progress.arrival_rate())

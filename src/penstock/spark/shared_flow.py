@@ -100,12 +100,9 @@ class SharedFlow(Flow):
         Seconds are those from the begin of the micro-batch that brought the row to the end of the one that released
         the result; means are over the micro-batches that are remembered.
         """
-        said = super().progress()
-        if said:
-            batches = self.history()
-            names = {name[len(_RESULTS) :] for batch in batches for name in batch if name.startswith(_RESULTS)}
-            said["queries"] = {name: self.response(name, batches) for name in sorted(names)}
-        return said
+        batches = self.history()
+        names = {name[len(_RESULTS) :] for batch in batches for name in batch if name.startswith(_RESULTS)}
+        return super().progress() | {"queries": {name: self.response(name, batches) for name in sorted(names)}}
 
     def response(self, name: str, batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """What a query got in some micro-batches of `history()`, and how long that took; `results` are all so far."""
