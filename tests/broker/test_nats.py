@@ -419,6 +419,23 @@ def test_partitions_are_asked_for_by_their_values(server: NatsServer):
     asyncio.run(run())
 
 
+def test_a_partition_with_a_name_longer_than_a_subject_does_not_hold_up_the_others(server: NatsServer):
+    async def run() -> None:
+        world = World("count", seed=19)
+        publisher = Publisher(server.url, "lengthy", divided(world.kind))
+        names = [("é" * 5_000 + end, 7) for end in "ab"]
+        for batch, name in enumerate((*names, HERE)):
+            await publisher.publish(batch, here(world.batch(20), name), stopping=lambda: True)
+        gateway = await NatsGateway(server.url, "lengthy", "g").open()
+        told = [(await gateway.subscribe(0, 20, partition=name)).take() for name in (*names, HERE)]
+        assert all(told)
+        assert len({one[0].seq for one in told}) == 3, "each partition has its own messages"
+        await gateway.close()
+        await publisher.close()
+
+    asyncio.run(run())
+
+
 def test_someone_who_knows_more_than_was_published_keeps_nothing_from_others(server: NatsServer):
     async def run() -> None:
         world = World("count", seed=8)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 from urllib.parse import quote
 
 from penstock.errors import BadOption
 
 #: The token of a flow without partitions.
 WHOLE = "_"
+#: Characters of a token beyond which a digest stands for it: NATS takes subjects of less than 4,096 and ends the
+#: connection of whoever sends a longer one.
+_LONGEST = 2_000
 
 
 def check_name(name: str) -> str:
@@ -20,7 +24,7 @@ def check_name(name: str) -> str:
 
 
 def token(values: Sequence[object]) -> str:
-    """A partition as one token of a subject, different for different values.
+    """A partition as one token of a subject, different for different values, however long they are.
 
     >>> token(["New York", 7]), token(["a.b"]), token([-0.0]), token([])
     ('New%20York|7', 'a%2Eb', '0%2E0', '_')
@@ -28,6 +32,9 @@ def token(values: Sequence[object]) -> str:
     # Both zeros are one value.
     texts = (str(value + 0.0 if isinstance(value, float) else value) for value in values)
     quoted = "|".join(quote(text, safe="").replace(".", "%2E").replace("_", "%5F") for text in texts)
+    if len(quoted) > _LONGEST:
+        # No other token begins with _ and goes on.
+        return f"{WHOLE}{sha256(quoted.encode()).hexdigest()}"
     return quoted or WHOLE
 
 
