@@ -127,10 +127,12 @@ def net_keyed(
     `held(keys)` gives the rows that the table holds for some distinct keys, with the columns that are wanted of rows
     that leave. An insert of a key that is there, an update or delete of one that is not, at that point of the order, is
     set aside. The old image of an update is not needed; if it comes right before the new one and has another key, both
-    are a delete and an insert. Changes before and after one of `ends` never belong together: they came apart, and what
-    they mean may not depend on whether they are taken together.
+    are a delete and an insert; and if the new key is that of a row which loses it by such an update of the same file,
+    right after, they are of one statement, and that row has lost it. Changes before and after one of `ends` never
+    belong together: they came apart, and what they mean may not depend on whether they are taken together.
     """
-    codes = _renamed(changes.select(list(key)), codes, ends)
+    given, codes = codes, _renamed(changes.select(list(key)), codes, ends)
+    moved = given != codes
     nulls = np.zeros(changes.num_rows, np.bool_)
     for name in key:
         nulls |= np.asarray(pc.is_null(changes[name]))
@@ -150,18 +152,20 @@ def net_keyed(
     lengths = np.diff(starts)
     group = np.repeat(np.arange(len(lengths)), lengths)
     did = kinds[order]
-    # Whether the key is there before each change: as the last insert or delete before it left it, or as it was.
-    places_now = np.arange(len(order))
-    decided = np.maximum.accumulate(np.where(did != UPDATE, places_now, -1))
-    before = np.where(places_now == starts[:-1][group], -1, np.append(-1, decided[:-1]))
-    is_there = np.where(before >= starts[:-1][group], did[before] == INSERT, existed[group])
+    is_there = _there(did, starts, group, existed)
+    if moved.any():
+        files = np.searchsorted(np.asarray(ends, np.int64), order, side="right")
+        early = _given_early(did, moved[order], group, files, is_there)
+        order[early], order[early + 1] = order[early + 1], order[early]
+        did = kinds[order]
+        is_there = _there(did, starts, group, existed)
     valid = np.where(did == INSERT, ~is_there, is_there)
     refused[order[~valid]] = True
     reasons[order[~valid]] = np.where(did[~valid] == INSERT, _TAKEN, _NO_ROW)
     changed = np.zeros(len(first), np.bool_)
     changed[group[valid]] = True
     last = np.full(len(first), -1)
-    last[group[valid]] = places_now[valid]  # the last valid change of each key wins
+    last[group[valid]] = np.flatnonzero(valid)  # the last valid change of each key wins
     stays = changed & (did[last] != DELETE)
     removed = old.take(np.flatnonzero(changed[there]))
     # Of rows that enter no more columns are needed than of those that leave; of changes set aside, all.
@@ -184,6 +188,27 @@ def _renamed(keys: pa.Table, codes: I64, ends: Sequence[int] | I64) -> I64:
     renamed[before[~same]] = DELETE
     renamed[before[~same] + 1] = INSERT
     return renamed
+
+
+def _there(did: I64, starts: I64, group: I64, existed: Bools) -> Bools:
+    """Whether the key is there before each change: as the last insert or delete before it left it, or as it was."""
+    places = np.arange(len(did))
+    decided = np.maximum.accumulate(np.where(did != UPDATE, places, -1))
+    before = np.where(places == starts[:-1][group], -1, np.append(-1, decided[:-1]))
+    return np.where(before >= starts[:-1][group], did[before] == INSERT, existed[group])
+
+
+def _given_early(did: I64, moved: Bools, group: I64, files: I64, is_there: Bools) -> I64:
+    """Where a row gets a key that is there, and the row that has it gets another right after, in the same file."""
+    decisions = np.flatnonzero(did != UPDATE)
+    first, then = decisions[:-1], decisions[1:]
+    pair = (then == first + 1) & (did[first] == INSERT) & (did[then] == DELETE) & moved[first] & moved[then]
+    pair &= (group[first] == group[then]) & (files[first] == files[then])
+    # With one pair in its order the key is there afterwards as well, before the next.
+    goes_on = np.zeros(len(pair), np.bool_)
+    goes_on[2:] = pair[:-2] & (group[first[2:]] == group[first[:-2]])
+    begin = np.maximum.accumulate(np.where(pair & ~goes_on, np.arange(len(pair)), 0))
+    return first[pair & is_there[first[begin]]]
 
 
 def _grouped(rows: pa.Table, names: Sequence[str]) -> tuple[I64, I64]:
