@@ -230,9 +230,9 @@ def in_chunks(entries: Sequence[Waiting], most: int = CHUNK) -> list[list[Waitin
 
 def follow(stream: DataFrame, place: Path, checkpoint: Path, trigger: dict[str, Any]) -> StreamingQuery:
     """Write a stream of changes to its log, each micro-batch as one entry."""
-    place.mkdir(parents=True, exist_ok=True)
     remove_half_begun(checkpoint)
-    check_goes_on(place, checkpoint)
+    check_goes_on(place, checkpoint)  # before anything is made that is in the way of what is put back
+    place.mkdir(parents=True, exist_ok=True)
     return (
         stream.writeStream.foreachBatch(_writer(place))
         .option("checkpointLocation", str(checkpoint))
