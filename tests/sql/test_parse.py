@@ -236,6 +236,7 @@ FAULTS = [
     ("SELECT MIN(PER) FROM STOCK", "SELECT", "over a range of one column"),
     ("SELECT MIN(PER) FROM STOCK WHERE RISK > 7 AND RISK < 3", "RISK < 3", "No RISK is at least"),
     ("SELECT MIN(amount) FROM updates WHERE id > 3", "SELECT", "which rows replace which"),
+    ("SELECT MIN(amount) FROM updates WHERE id > 4", "SELECT", "of [streams.updates] in a pipeline"),
     ("SELECT PER FROM STOCK WHERE", "WHERE", "something is missing"),
     ("SELECT PER FROM STOCK WHERE sector = 'TECH", "'TECH", "has no end"),
     ("SELECT PER FROM STOCK; SELECT 1", ";", "more than one statement"),
@@ -248,6 +249,7 @@ FAULTS = [
     ("SELECT PER FROM STOCK WHERE sector = '日本 é ß' OR PER - INTERVAL 1 DAY > 5", "PER", "INTERVAL is not among"),
     ('SELECT PER AS "日本", Valu FROM STOCK', "Valu", "no column 'Valu'"),
     ("SELECT FROM STOCK", "STOCK", "names no column"),
+    ("SELECT PER, 1_000 FROM STOCK", "1_000", "1_000 is not a number"),
     ("SELECT PER FROM STOCK WHERE sector = '\ud800'", "\ud800", "half a character"),
 ]
 

@@ -123,7 +123,8 @@ class _One:
                 self.statement,
                 f"{stream.name!r} does not say which rows replace which.",
                 why="An aggregate over a range is of a table; the stream brings its updates, each by key and in order.",
-                do=f"Give the stream's key, and an order or an event time: ps.stream({stream.name}, key=…, order=…).",
+                do=f"Give the stream's key, and an order or an event time: ps.stream({stream.name}, key=…, order=…), "
+                f'or key = "…" and order = "…" of [streams.{stream.name}] in a pipeline.',
             )
         ranges: dict[str, list[tuple[Bound, Condition]]] = {}
         partition: list[tuple[str, Value]] = []

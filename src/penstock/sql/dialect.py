@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from sqlglot import exp, tokens
@@ -85,6 +86,7 @@ def take_apart(text: str) -> Statement:
         raise BadSQL("The text has half a character.", do="Leave it out.", text=text, start=fault.start) from None
     found = _tokens(text)
     _check_depth(text, found)
+    _check_numbers(text, found)
     while found and found[-1].token_type == TokenType.SEMICOLON:
         found.pop()
     if not found:
@@ -134,6 +136,13 @@ def _check_depth(text: str, found: list[Token]) -> None:
             depth -= 1
         if depth > DEEPEST:
             raise _at(text, token, "The text is nested too deeply.", why=f"At most {DEEPEST} levels are read.")
+
+
+def _check_numbers(text: str, found: list[Token]) -> None:
+    for number, after in pairwise(found):
+        # Read as SQL has it, 1_000 would be 1 under the name _000.
+        if number.token_type == TokenType.NUMBER and after.start == number.end + 1 and after.text.startswith("_"):
+            raise _at(text, number, f"{number.text}{after.text} is not a number.", do="Write its digits without _.")
 
 
 def _view(text: str, found: list[Token]) -> tuple[list[Token], str | None]:
