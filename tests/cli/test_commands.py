@@ -53,8 +53,9 @@ def test_prepare_writes_a_table_and_says_how_to_use_it(run, products, tmp_path):
     assert 'on="product_id"' in said
 
 
-def test_prepare_by_several_columns(run, products, tmp_path):
-    code, said = run("prepare", products, tmp_path / "prepared", "-k", "product_id, shop")
+@pytest.mark.parametrize("key", [("-k", "product_id, shop"), ("--key", "product_id", "--key", "shop")])
+def test_prepare_by_several_columns(run, products, tmp_path, key):
+    code, said = run("prepare", products, tmp_path / "prepared", *key)
     assert code == 0, said
     assert ps.table(tmp_path / "prepared", key=["product_id", "shop"]).rows == 5000
     assert 'key=["product_id", "shop"]' in said

@@ -45,7 +45,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Key = Annotated[str, typer.Option("--key", "-k", help="The table's key: one column, or several with commas.")]
+Key = Annotated[list[str], typer.Option("--key", "-k", help="The table's key: one column, or several with commas.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -95,7 +95,7 @@ def prepare(
     """Write a table in the layout that is joined fastest. Its rows are ordered by the hash of their key."""
     from penstock.cli.tables import prepare_table
 
-    prepare_table(source, target, columns(key), page)
+    prepare_table(source, target, columns(*key), page)
 
 
 @app.command()
@@ -107,7 +107,7 @@ def table(
     """Show a table as join_table sees it. Rows, pages, columns, and the smallest memory that would do."""
     from penstock.cli.tables import show_table
 
-    show_table(path, columns(key), slots)
+    show_table(path, columns(*key), slots)
 
 
 @app.command()
@@ -123,7 +123,7 @@ def tune(
     """Measure what joining with a table takes. Says what rate a memory gives, or what memory a rate takes."""
     from penstock.cli.tune import Asked, tune_table
 
-    tune_table(Asked(path, columns(key), memory, rate, row, slots, fresh))
+    tune_table(Asked(path, columns(*key), memory, rate, row, slots, fresh))
 
 
 @app.command()
@@ -140,7 +140,7 @@ def catchup(
     """Join the rows that a flow shed into its archive. Exactly, each once; run it again whenever the archive grew."""
     from penstock.cli.catchup import Asked, run
 
-    run(Asked(archive, table, columns(key), columns(on or key), into, how))
+    run(Asked(archive, table, columns(*key), columns(on) if on else columns(*key), into, how))
 
 
 @app.command()
@@ -219,6 +219,6 @@ def serve(
     serve(Asked(pipeline, host, port, allow_host or [], new_token))
 
 
-def columns(text: str) -> list[str]:
-    """The columns that a comma-separated option names."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+def columns(*texts: str) -> list[str]:
+    """The columns that a comma-separated option names, which may be given more than once."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
