@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from penstock.errors import TableChanged, UnreadableTable
 from penstock.kernels.mesh.meshjoin import MeshJoin
 from penstock.tables import Table, prepare, table
-from penstock.tables.versions import Versions
+from penstock.tables.versions import Versions, check_same_columns
 from penstock.testing import Host, assert_same_rows
 
 TEXTS = ["eu", "a b/c=d", "ü%", "", "x'\"\\", "100%", "1e5", "-", "nan", "2026-02-30"]
@@ -164,6 +164,18 @@ def test_a_new_file_in_a_partition_is_a_new_version(tmp_path: Path) -> None:
     put(tmp_path / "p=1", "b.parquet", k=[2])
     assert versions.newest() != first
     assert versions.load(versions.newest()).rows == 2
+
+
+def test_a_version_with_other_columns_says_what_differs(tmp_path: Path) -> None:
+    put(tmp_path / "p=1", k=[1], x=[1], y=[1])
+    was = table(tmp_path, key="k")
+    put(tmp_path / "p=1", k=[1], y=[1], x=[1])
+    with pytest.raises(UnreadableTable, match="they are in another order"):
+        check_same_columns(was, table(tmp_path, key="k"))
+    put(tmp_path / "p=1", k=[1], x=[1], z=[1])
+    (tmp_path / "p=1").rename(tmp_path / "p=unknown")
+    with pytest.raises(UnreadableTable, match="'y' is gone; 'z' is new; 'p' is string instead of int64"):
+        check_same_columns(was, table(tmp_path, key="k"))
 
 
 @pytest.mark.parametrize(

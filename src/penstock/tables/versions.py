@@ -61,9 +61,11 @@ def check_same_columns(was: Table, now: Table) -> None:
     """Refuse a version with other columns than the one that the results were planned with."""
     if was.schema != now.schema:
         ours, theirs = ({field.name: str(field.type) for field in table.schema} for table in (was, now))
-        differ = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+        differ = [f"{name!r} is gone" for name in ours if name not in theirs]
+        differ += [f"{name!r} is new" for name in theirs if name not in ours]
+        differ += [f"{n!r} is {theirs[n]} instead of {ours[n]}" for n in ours if theirs.get(n, ours[n]) != ours[n]]
         raise UnreadableTable(
-            f"The new version of {was.path} has other columns: {', '.join(map(repr, differ))}.",
+            f"The new version of {was.path} has other columns: {'; '.join(differ) or 'they are in another order'}.",
             why="The results have the columns of the version that the query began with.",
             do="Write the table with the columns it had, or start a new query with a new checkpoint.",
         )
