@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,9 @@ class Publisher:
         self._last: dict[tuple[str, str], int] = {}
         #: The last message of each cell that the broker acknowledged to us.
         self._stored: dict[tuple[str, str], int] = {}
+        #: When each cell was last spoken to, and when all were looked through for those that were not.
+        self._spoken: dict[tuple[str, str], float] = {}
+        self._reminded = time.monotonic()
         #: Whether the stream may be new, and whether it may have lost messages of cells of which it has none.
         self._fresh = self._lost = False
         self._crowds: dict[str, tuple[int, I64]] = {}
@@ -235,16 +239,18 @@ class Publisher:
             return
         self._fresh = False
 
-    async def _remind(self) -> None:
-        """Say to every cell which of its messages was the last, as far as we know: whoever did not hear that one reads
-        again, also where nothing more is said for long.
+    async def _remind(self, quiet: float = 0.0) -> None:
+        """Say to every cell that was not spoken to for that long which of its messages was the last: whoever did not
+        hear that one reads again, also where the broker has let go of it and nothing more is said.
         """
-        nothing = np.zeros((0, WIDTH), np.int64)
+        now, nothing = time.monotonic(), np.zeros((0, WIDTH), np.int64)
+        self._reminded = now
         for partition in {partition for partition, _ in self._stored}:
             for path in (self.cells.paths[cell] for cell in self.cells.unsplit):
                 last = max(self._stored.get((partition, older), -1) for older in self._lineage(path))
-                if last >= 0:
+                if last >= 0 and now - self._spoken.get((partition, path), -math.inf) >= quiet:
                     await self._stream.publish(subject(self.name, partition, path), Frame(last, nothing).to_bytes())
+                    self._spoken[partition, path] = now
 
     async def _publish(self, batch: int, messages: pa.Table) -> None:
         acks: list[asyncio.Future[PubAck]] = []
@@ -267,10 +273,14 @@ class Publisher:
                         )
                     )
                 self._last[partition, path] = last
+                self._spoken[partition, path] = time.monotonic()
         if acks:
             await self._acknowledged(acks)
         self._stored |= self._last
         self.frames += len(acks)
+        # Well before the broker lets go of the last that it has of a cell.
+        if time.monotonic() - self._reminded >= self.keep_seconds / 4:
+            await self._remind(self.keep_seconds / 2)
 
     def _frames(self, last: int, rows: I64, messages: pa.Table) -> Iterator[tuple[Frame, bytes]]:
         """Messages as frames that the broker takes at once, with the bytes of each; `last` came before them."""
