@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -576,6 +578,37 @@ def test_a_gateway_that_fails_while_it_follows_or_comes_back_tries_again(server:
     asyncio.run(run())
 
 
+def test_a_gateway_that_is_closed_while_it_connects_again_leaves_no_connection(server: NatsServer):
+    """As where the client keeps the cancellation to itself, and another fault follows it or none."""
+
+    async def run() -> None:
+        publisher = Publisher(server.url, "closed", World().kind)
+        await publisher.open()
+        for fault in (None, OSError("gone again")):
+            gateway = await NatsGateway(server.url, "closed", "g").open()
+            connects, under_way = gateway._reconnect, asyncio.Event()
+
+            async def keep(fault: OSError | None = fault, works: Any = connects, said: Any = under_way) -> None:
+                said.set()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(60)
+                await works()
+                if fault is not None:
+                    raise fault
+
+            gateway._reconnect = keep  # type: ignore[method-assign]
+            gateway._gone.set()
+            await under_way.wait()
+            async with asyncio.timeout(120):
+                await gateway.close()
+            assert gateway._watch.done()
+            assert gateway._watch.exception() is None
+            assert gateway._client is None
+        await publisher.close()
+
+    asyncio.run(run())
+
+
 def test_the_last_frame_is_read_if_it_was_dropped_or_could_not_be_taken(server: NatsServer):
     """No other frame follows that would say that something is missing."""
 
@@ -665,6 +698,33 @@ def test_a_newcomer_to_a_quiet_cell_whose_messages_are_gone_is_told_to_read(serv
             0, 20, partition=HERE, after=max(world.states), value=world.answers(0, 20)[-1]
         )
         assert [[change.reread for change in one.take()] for one in (early, newcomer, informed)] == [[], [True], []]
+        await gateway.close()
+        await publisher.close()
+
+    asyncio.run(run())
+
+
+def test_who_missed_what_is_gone_from_a_quiet_cell_is_told_to_read(server: NatsServer):
+    """The publisher says again which message of the cell was the last, while it has others to speak to."""
+
+    async def run() -> None:
+        world = World("count", seed=20)
+        publisher = Publisher(server.url, "aged", divided(world.kind))
+        await publisher.publish(0, here(world.batch(20)))
+        known, value = max(world.states), world.answers(0, 20)[-1]
+        await publisher.publish(1, here(world.batch(20)))
+        last, now = max(world.states), world.answers(0, 20)[-1]
+        await publisher._stream.purge_stream(stream_of("aged"))
+        publisher.keep_seconds = 0.0
+        await publisher.publish(2, here(world.batch(20), ELSEWHERE))
+        gateway = await NatsGateway(server.url, "aged", "g").open()
+        back, informed = [
+            await gateway.subscribe(0, 20, partition=HERE, after=after, value=answer)
+            for after, answer in ((known, value), (last, now))
+        ]
+        assert [(change.seq, change.reread) for change in back.take()] == [(last, True)]
+        await publisher.publish(3, here(world.batch(20)))
+        assert not any(change.reread for change in await informed.changes())
         await gateway.close()
         await publisher.close()
 

@@ -98,6 +98,8 @@ class NatsGateway:
         """Leave; subscribers stay as they are, and may go to another gateway."""
         if self._watch is not None:
             self._watch.cancel()
+            # It may be connecting again at this very moment.
+            await asyncio.gather(self._watch, return_exceptions=True)
         await self._disconnect()
 
     async def _connect(self) -> None:
@@ -311,7 +313,9 @@ class NatsGateway:
 
     async def _look(self) -> None:
         """Follow splits of cells, leave those where nobody is, and tell the publisher where subscribers crowd."""
-        while True:
+        task = asyncio.current_task()
+        # The client may keep a cancellation to itself.
+        while task is not None and not task.cancelling():
             await asyncio.sleep(_LOOK)
             try:
                 if self._gone.is_set():
@@ -326,9 +330,6 @@ class NatsGateway:
                 await self._leave_empty()
                 await self._tell_crowd()
             except (Exception, asyncio.CancelledError):
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    raise
                 # The broker is away, or went while it was asked, which may cancel what waited for its answer:
                 # everything is tried again.
                 self._gone.set()
