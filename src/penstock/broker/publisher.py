@@ -53,9 +53,12 @@ class Publisher:
         was killed or the broker was down meanwhile, and the same batch came again:
         `test_a_batch_that_comes_again_is_published_once`. What a broker lost of what it had stored is not passed over:
         subscribers who did not hear it are told to read again: `test_a_broker_that_lost_its_store_is_noticed`, also in
-        cells of which nothing more is said: `test_a_lost_store_is_noticed_also_where_nothing_more_is_said`.
+        cells of which nothing more is said: `test_a_lost_store_is_noticed_also_where_nothing_more_is_said`. So are
+        those who were away for longer than messages are kept, once anything is published:
+        `test_who_missed_what_is_gone_from_a_quiet_cell_is_told_to_read`.
     State and cost
-        The number of the last message of each cell; one frame for each cell that a batch touches.
+        The number of the last message of each cell; one frame for each cell that a batch touches, and one without
+        messages, in half of `keep_seconds`, for each that this publisher has spoken to and none touched.
 
     Parameters
         crowd: a cell with more subscribers than this is split, between two batches, if one gateway has more than this
