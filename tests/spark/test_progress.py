@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
+from penstock.kernels.mesh.following import FollowingJoin
 from penstock.plan.passthrough import PassThroughPlan
 from penstock.spark.flow import Flow
 from penstock.spark.listener import Listener, Progress
@@ -58,3 +59,15 @@ def test_a_flow_tells_of_all_its_queries_and_each_of_itself(monkeypatch):
     assert flow._of_run("second").progress()["totals"]["rows_in"] == 7.0
     assert [batch["batch"] for batch in flow._of_run("first").history()] == [0, 1]
     assert repr(flow) == "<Flow of pass_through: results>"
+
+
+def test_rows_that_wait_are_not_summed_over_micro_batches(monkeypatch):
+    monkeypatch.setattr("penstock.spark.flow.listen", lambda *_: None)
+    schema = pa.schema([("k", pa.int64())])
+    plan = Mock(reports=FollowingJoin.reports, expect=lambda *_: None, outcome=lambda _: {})
+    flow = Flow(Mock(), plan, {"results": schema})
+    for batch, said in enumerate(({"rows_in": 5.0, "rows_parked": 3.0}, {"rows_in": 5.0, "rows_parked": 2.0})):
+        event = {"runId": "one", "batchId": batch, "timestamp": "2024-01-01T00:00:00Z", "durationMs": {}}
+        flow._on_progress(event | {"numInputRows": 5.0}, said)
+    assert "rows_parked" not in flow.progress()["totals"]
+    assert flow.history()[-1]["rows_parked"] == 2.0

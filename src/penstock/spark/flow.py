@@ -54,11 +54,11 @@ class Flow:
         self._counted = {
             metric.name for metric in reports_of(plan) if metric.name.startswith(("rows_", "pages_", "results_"))
         }
-        self._counted -= {"rows_waiting"}
+        self._counted -= {"rows_waiting", "rows_parked"}
         self._standing = {
             metric.name
             for metric in reports_of(plan)
-            if metric.combine != "sum" or metric.name.startswith(("memory", "budget", "rows_waiting"))
+            if metric.combine != "sum" or metric.name.startswith(("memory", "budget", "rows_waiting", "rows_parked"))
         }
         #: How to make what the kernels of a plan give, and that of the plan.
         self._make: Callable[[Plan], DataFrame]
