@@ -20,6 +20,7 @@ from penstock.plan.pipeline.csv_tables import table_path
 from penstock.plan.pipeline.lines import lines_of
 from penstock.plan.pipeline.operators import OPERATORS, Known, plan_of
 from penstock.plan.pipeline.starting import starting
+from penstock.sql.catalogue import Relation
 from penstock.tables import table
 
 GOOD = """
@@ -256,15 +257,22 @@ def test_columns_that_folders_are_named_for_are_read_or_told(tmp_path: Path, for
         assert found == pa.schema(kinds)
 
 
-@pytest.mark.parametrize("format_", ["parquet", "csv"])
-def test_a_table_in_folders_that_are_named_for_columns_is_refused(folder: Path, format_: str) -> None:
-    place = parted(folder, format_)
+def test_a_csv_table_in_folders_that_are_named_for_columns_is_refused(folder: Path) -> None:
+    place = parted(folder, "csv")
     with pytest.raises(UnreadableTable, match=r"column 'day'(.|\n)*names of folders"):
         starting([str(folder / "orders")], [f"{place}:id"], folder)
-    if format_ == "csv":
-        _, faults = read_pipeline(write(folder, GOOD.replace('"products.csv"', '"csv"\nformat = "csv"')))
-        with pytest.raises(BadPipeline, match=r"column 'day'"):
-            faults.check()
+    _, faults = read_pipeline(write(folder, GOOD.replace('"products.csv"', '"csv"\nformat = "csv"')))
+    with pytest.raises(BadPipeline, match=r"column 'day'"):
+        faults.check()
+
+
+def test_a_parquet_table_in_folders_that_are_named_for_columns_has_them(folder: Path) -> None:
+    place = parted(folder, "parquet")
+    text = starting([str(folder / "orders")], [f"{place}:id"], folder)
+    pipeline, faults = read_pipeline(write(folder, text))
+    faults.check()
+    assert pipeline.tables["parquet"].columns.names == ["id", "day", "area", "a b"]
+    assert Relation.of("t", place).schema.names == ["id", "day", "area", "a b"]
 
 
 def test_a_delta_table_has_all_its_columns_in_a_first_pipeline(folder: Path) -> None:

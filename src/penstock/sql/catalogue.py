@@ -214,7 +214,7 @@ def _any_key(path: str | os.PathLike[str]) -> Table:
     import pyarrow.parquet as pq
 
     from penstock.errors import PlanError, UnreadableTable
-    from penstock.tables import delta, iceberg, manifest
+    from penstock.tables import delta, folders, iceberg, manifest
     from penstock.tables.find import local
 
     where = local(path)
@@ -222,11 +222,12 @@ def _any_key(path: str | os.PathLike[str]) -> Table:
         raise UnreadableTable(
             f"{where} does not say by which columns it is joined.", do=f'Open it: ps.table("{where}", key="…").'
         )
-    files = [where] if where.is_file() else sorted(where.glob("*.parquet"))
+    found = folders.find(where)
+    files = [file for file, _ in found.files if file.suffix == ".parquet"]
     if not files:
         raise UnreadableTable(f"{where} has no Parquet file.", do="Give a Parquet file, or a directory of them.")
     fault: PlanError | None = None
-    for column in pq.read_schema(files[0]).names:
+    for column in [*pq.read_schema(files[0]).names, *found.columns.names]:
         try:
             return table(where, key=column)
         except PlanError as error:

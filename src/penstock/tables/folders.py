@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.errors import UnreadableTable
 
 #: The name of a folder without a value.
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -46,7 +46,7 @@ def find(root: Path) -> Found:
                 else f"{file.relative_to(root)} is in two folders of one column.",
                 do="Put all files equally deep, into folders column=value of the same columns in the same order.",
             )
-    columns = pa.schema([(name, _kind([own[at][1] for _, own in texts])) for at, name in enumerate(names)])
+    columns = pa.schema([(name, kind_of([own[at][1] for _, own in texts])) for at, name in enumerate(names)])
     typed = [(file, tuple((name, _typed(text, columns.field(name).type)) for name, text in own)) for file, own in texts]
     return Found(typed, columns)
 
@@ -86,7 +86,7 @@ def _plain(path: Path) -> Path:
 
 def _texts(file: Path, root: Path) -> list[tuple[str, str | None]]:
     pairs = [folder.split("=", 1) for folder in file.relative_to(root).parts[:-1]]
-    return [(_decoded(name, file), None if value == _NULL else _decoded(value, file)) for name, value in pairs]
+    return [(_decoded(name, file), None if value == NO_VALUE else _decoded(value, file)) for name, value in pairs]
 
 
 def _decoded(text: str, file: Path) -> str:
@@ -98,10 +98,10 @@ def _decoded(text: str, file: Path) -> str:
         ) from None
 
 
-def _kind(texts: list[str | None]) -> pa.DataType:
+def kind_of(texts: Sequence[str | None]) -> pa.DataType:
     """Whole numbers if all are such, or dates; otherwise texts.
 
-    >>> _kind(["01", None, "2"]), _kind(["2026-02-28", "2026-02-01"]), _kind(["2026-02-30"]), _kind([None])
+    >>> kind_of(["01", None, "2"]), kind_of(["2026-02-28", "2026-02-01"]), kind_of(["2026-02-30"]), kind_of([None])
     (DataType(int64), DataType(date32[day]), DataType(string), DataType(string))
     """
     given = [text for text in texts if text is not None]

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import BadOption, UnreadableTable, UnsupportedType
 from penstock.plan.view import plain
+from penstock.tables.folders import NO_VALUE, kind_of
 
 #: The types of columns, as people write them.
 TYPES: dict[str, pa.DataType] = {
@@ -38,9 +39,8 @@ _PACKED = (".gz", ".bz2", ".zst")
 _ENDINGS = {".jsonl": ".json", ".ndjson": ".json"}
 #: How much of the files is looked at to find the columns of a text format.
 _FILES, _BYTES = 3, 4 << 20
-#: Formats of streams for which Spark takes columns from the names of folders; and the name of a folder without a value.
+#: Formats of streams for which Spark takes columns from the names of folders.
 _WITH_FOLDERS = ("parquet", "csv")
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 #: What to do with times that Spark does not read.
 IN_MICROSECONDS = (
     'With pandas, in microseconds: to_parquet(…, coerce_timestamps="us", allow_truncated_timestamps=True).'
@@ -156,7 +156,7 @@ def folder_columns(path: Path, format_: str) -> pa.Schema:
     for file in data_files(path, f".{format_}") if path.is_dir() else ():
         for name, _, value in (part.partition("=") for part in file.relative_to(path).parts[:-1] if "=" in part):
             values.setdefault(unquote(name), []).append(unquote(value))
-    return pa.schema([(name, _kind([value for value in each if value != _NO_VALUE])) for name, each in values.items()])
+    return pa.schema([(name, kind_of([value for value in each if value != NO_VALUE])) for name, each in values.items()])
 
 
 def check_no_folder_columns(path: Path, format_: str) -> None:
@@ -164,8 +164,8 @@ def check_no_folder_columns(path: Path, format_: str) -> None:
     for name in folder_columns(path, format_).names:
         raise UnreadableTable(
             f"The values of column {name!r} are in the names of folders of {path}, and in no file.",
-            why="Of a table only its files are read.",
-            do="Write it into one folder, with all its columns in the files; or as a Delta table, which may have them.",
+            why="Of a table in CSV only the files are read.",
+            do="Write it into one folder, with all its columns in the files; or as Parquet, which may have them so.",
         )
 
 
@@ -185,13 +185,6 @@ def check_times(path: Path, columns: pa.Schema) -> None:
                 why="Spark reads times in microseconds and milliseconds.",
                 do=f"Write them so, or leave the column out: columns = {{ … }}. {IN_MICROSECONDS}",
             )
-
-
-def _kind(values: list[str]) -> pa.DataType:
-    for pattern, kind in ((r"-?\d{1,18}", pa.int64()), (r"\d{4}-\d\d-\d\d", pa.date32())):
-        if values and all(re.fullmatch(pattern, value) for value in values):
-            return kind
-    return pa.string()
 
 
 def _check_names(schema: pa.Schema, file: Path) -> None:

@@ -28,7 +28,6 @@ from penstock.plan.pipeline.columns import (
     nanoseconds,
 )
 from penstock.plan.pipeline.spec import FILES
-from penstock.tables import delta, iceberg
 from penstock.tables import table as open_table
 from penstock.tables.find import local
 
@@ -197,9 +196,7 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
 
 def _columns(where: Path, format_: str, key: tuple[str, ...], separator: str | None) -> pa.Schema:
     if key and format_ == "parquet" and where.is_dir():
-        if not delta.is_delta(where) and not iceberg.is_iceberg(where):
-            check_no_folder_columns(where, format_)
-        return open_table(where, key=key).schema  # a Delta table may have columns that are not in its files
+        return open_table(where, key=key).schema  # it may have columns that are in no file
     if key:
         check_no_folder_columns(where, format_)
     return found(where, format_, {"sep": separator} if separator else {})
