@@ -25,6 +25,18 @@ def column_names(given: Any, *, option: str = "on") -> tuple[str, ...]:
     return tuple(names)
 
 
+def renaming(name: str, to: str, where: str = "one of them") -> str:
+    """What to do about a column whose name both sides of a join have, in a program and in a pipeline's file.
+
+    >>> renaming("price", "right_price").split(". ")[0]
+    "Rename it in one of them first: .withColumnRenamed('price', 'right_price')"
+    """
+    return (
+        f"Rename it in {where} first: .withColumnRenamed({name!r}, {to!r}). In a pipeline's file, give the query as "
+        f"sql, which names its columns (… AS {to}), or leave it out of the columns = {{ … }} of a stream."
+    )
+
+
 def check_table(given: Any, example: str = 'penstock.table("products/", key="product_id")') -> None:
     """Refuse a table that was not opened, with the line that opens one."""
     if not isinstance(given, Table):

@@ -19,6 +19,7 @@ from penstock.kernels.mesh.meshjoin import MeshJoin
 from penstock.kernels.mesh.results import How, carried, results_schema
 from penstock.plan.base import Plan, Side
 from penstock.plan.faults import Faults
+from penstock.plan.given import renaming
 from penstock.plan.outlook import Outlook, outlook
 from penstock.plan.units import format_size, parse_count, parse_size
 from penstock.tables.base import Page, Table
@@ -315,6 +316,6 @@ def _clashes(stream: pa.Schema, table: Table, condition: Condition) -> list[Pens
         PlanError(
             f"The stream and {table.path} both have {', '.join(repr(theirs[name.lower()]) for name in both)}.",
             why="The result would have two columns of one name.",
-            do=f"Rename it in the stream first, for example with withColumnRenamed({both[0]!r}, 'stream_{both[0]}').",
+            do=renaming(both[0], f"stream_{both[0]}", "the stream"),
         ),
     ]

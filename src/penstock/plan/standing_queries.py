@@ -26,7 +26,7 @@ from penstock.kernels.standing.strategies import BAND_JOIN, BLOCK, SELECT_JOIN, 
 from penstock.kernels.window.windows import TimeWindow
 from penstock.plan.base import Plan, Side
 from penstock.plan.faults import Faults
-from penstock.plan.given import Names, column_names
+from penstock.plan.given import Names, column_names, renaming
 from penstock.plan.query_source import QuerySource
 from penstock.plan.routing import RangeSide
 from penstock.plan.two_streams import read_times
@@ -319,7 +319,7 @@ def _clashes(schemas: tuple[pa.Schema, pa.Schema], shape: Shape) -> list[Penstoc
             PlanError(
                 f"Both streams have {', '.join(map(repr, both))}.",
                 why="The result would have two columns of one name.",
-                do=f"Rename it first, for example with withColumnRenamed({both[0]!r}, 'right_{both[0]}').",
+                do=renaming(both[0], f"right_{both[0]}"),
             )
         ]
     different = [n for n in shared if schemas[LEFT].field(n).type != schemas[RIGHT].field(n).type]

@@ -12,7 +12,7 @@ from penstock.errors import BadOption, KeyTypeMismatch, PenstockError, PlanError
 from penstock.kernels.measure import countable
 from penstock.kernels.window.shape import NOTES, How, Shape
 from penstock.kernels.window.windows import LandmarkWindow, RowWindow, TimeWindow, Window
-from penstock.plan.given import column_names
+from penstock.plan.given import column_names, renaming
 from penstock.plan.units import parse_count, parse_duration
 from penstock.tables.keys import key_kind
 
@@ -174,9 +174,7 @@ def name_faults(shape: Shape, archive: bool) -> list[PenstockError]:
             PlanError(
                 f"Both streams have {', '.join(map(repr, both))}.",
                 why="The result would have two columns of one name.",
-                do=f"Rename it in one of them first: .withColumnRenamed({both[0]!r}, 'right_{both[0]}'). "
-                "In a pipeline's file, give the query as sql, which names its columns "
-                f"(r.{both[0]} AS right_{both[0]}), or leave it out of the columns = {{ … }} of one stream.",
+                do=renaming(both[0], f"right_{both[0]}"),
             )
         )
     taken = [name for schema in shape.sides for name in schema.names if name.lower() in _NOTED]
