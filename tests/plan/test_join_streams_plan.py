@@ -115,7 +115,7 @@ def test_names_that_would_clash_are_told():
     with pytest.raises(PlanError, match="Both streams have 'v'") as caught:
         plan(right=clash)
     assert "withColumnRenamed('v', 'right_v')" in str(caught.value)
-    assert "In a pipeline's file, give the query as sql, which names its columns (r.v AS right_v)" in str(caught.value)
+    assert "In a pipeline's file, give the query as sql, which names its columns (… AS right_v)" in str(caught.value)
     narrow = RIGHT.set(0, pa.field("id", pa.int32()))
     assert plan(right=narrow).shape.how == "inner"
     with pytest.raises(PlanError, match="in one column"):
