@@ -168,7 +168,7 @@ def smaller(plot: Path, target: Path) -> None:
 def newest(folder: Path) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
     """The last measurement of each benchmark at full size with all contestants: (benchmark, settings, machine)."""
     found: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("*Z-*.json")):  # a soak leaves its numbers there, too
         kept = json.loads(path.read_text())
         if not kept["settings"]["quick"] and not kept["settings"]["only"]:
             found |= {one["name"]: (one, kept["settings"], kept["machine"]) for one in kept["benchmarks"]}
