@@ -6,18 +6,36 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from papers.claims import Claim
 from papers.figure import Say
 from papers.standing.lines import Curves, figure, sweep
 from papers.standing.workload import Bench, Load, slope
 
 ALL = ("ssi", "select_first", "join_first", "naive")
+#: SJ-SSI as the chapter has it. Ours passes by groups without an own range about an event's value.
+EVERY_GROUP = "ssi, every group"
 
 
 def _over_queries(quick: bool, say: Say) -> Curves:
     sizes = (10, 100, 1_000) if quick else (10, 100, 1_000, 10_000, 100_000)
-    bench = lru_cache(1)(lambda n: _many_partners(int(n), 2_000 if quick else 100_000))
-    return sweep(sizes, ALL, lambda n, name: bench(n).rate(name), say, "queries")
+    held = 2_000 if quick else 100_000
+    bench = lru_cache(1)(lambda n: _many_partners(int(n), held))
+
+    def rate(n: float, name: str) -> float:
+        return _asking_every_group(int(n), held).rate("ssi") if name == EVERY_GROUP else bench(n).rate(name)
+
+    return sweep(sizes, (EVERY_GROUP, *ALL), rate, say, "queries")
+
+
+def _asking_every_group(queries: int, held: int) -> Bench:
+    bench = _many_partners(queries, held)
+    index = bench.set("ssi")[0].index(0, "ssi")
+    assert index is not None
+    for part in index.parts():
+        part.layout.tree.extents[:] = -np.inf, np.inf
+    return bench
 
 
 def _many_partners(queries: int, held: int) -> Bench:
@@ -36,10 +54,9 @@ def _asked(queries: int) -> float:
 
 
 def _queries_claims(curves: Curves) -> Sequence[Claim]:
-    ssi, first = curves.rates["ssi"], curves.over.index(100)
+    ssi, every, first = curves.rates["ssi"], curves.rates[EVERY_GROUP], curves.over.index(100)
     few, many = _asked(100), _asked(int(curves.over[-1]))
-    loss = 1 - ssi[-1] / ssi[first]
-    by_group = 1 - ssi[-1] * many / (ssi[first] * few)
+    loss, ours = (1 - rates[-1] / rates[first] for rates in (every, ssi))
     falls = {name: slope(curves.over[first:], curves.rates[name][first:]) for name in ("naive", "select_first")}
     share = curves.last("join_first") / ssi[-1]
     # Too few queries to tell a line from a curve say nothing.
@@ -47,11 +64,18 @@ def _queries_claims(curves: Curves) -> Sequence[Claim]:
     return [
         Claim(
             "figure4_7i",
-            "SJ-SSI loses little from 100 queries to the most",
+            "SJ-SSI, asking every group as the chapter has it, loses little from 100 queries to the most",
             "less than 20%",
-            f"{loss:.0%}: groups without an own range about an event's value are not asked, and of 100 queries an "
-            f"event asks {few:.0f} groups, of the most {many:.0f}; {by_group:.0%} for each group asked",
+            f"{loss:.0%}",
             loss < 0.2 if full else None,
+        ),
+        Claim(
+            "figure4_7i",
+            "… ours passes by groups without an own range about an event's value, of which few queries leave many",
+            "less than 20%",
+            f"{ours:.0%}: {ssi[first] / every[first]:.2f} × as fast with 100 queries, of which an event asks {few:.0f} "
+            f"groups; {ssi[-1] / every[-1]:.2f} × with the most, of which it asks {many:.0f}",
+            None,
         ),
         Claim(
             "figure4_7i",

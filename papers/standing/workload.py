@@ -6,7 +6,7 @@ queries are affected by an event however many there are: most ranges across end 
 
 Middles of own ranges are uniform, where Table 4.1 has them normal around a place it does not give: an event's value is
 then as good as any other. With Normal(5000, 1000), SSI as it is here would ask 8 groups of 30 for an event of 100
-queries, and 24 of 100,000, instead of 19 and 30: the paper's asks all of them.
+queries, and 24 of 100,000, instead of 19 and 30. The paper's asks all of them, and so does one curve of Figure 4.7(i).
 """
 
 from __future__ import annotations
