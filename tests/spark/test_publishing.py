@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -75,15 +82,95 @@ def test_subscribers_are_told_through_spark_and_the_broker(desk: Desk, broker: N
     add(desk, table.slice(150), "009")
     run(desk, stream, broker)
     asyncio.run(listen("second"))
-    points = sorted({end for ends in RANGES for end in ends})
-    facts, aside = changes("min", table.to_pylist(), points, PARTS)
+    _, aside = changes("min", table.to_pylist(), [], PARTS)
     assert sum(pq.read_metadata(file).num_rows for file in (desk.folder / "aside").glob("*.parquet")) == aside > 0
-    want: dict[tuple[Any, ...], list[Any]] = {who: [] for who in known}
+    want = wanted(table, known)
+    assert {who: told for who, (_, told) in known.items()} == want
+    assert sum(map(len, want.values())) > 200
+
+
+Told = dict[tuple[Any, ...], list[tuple[int, Any]]]
+
+
+class Process:
+    """A gateway in a process of its own, killed after some changes; `told` grows by (message, answer)."""
+
+    def __init__(self, broker: NatsServer, told: Told, lines: int) -> None:
+        self._told = told
+        command = [sys.executable, "-m", "tests.broker.gateway_process", broker.url, "quotes", str(lines)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        known = [[*who, changes[-1][0] if changes else -1] for who, changes in told.items()]
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(known).encode())
+        self._process.stdin.close()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        whos = list(self._told)
+        assert self._process.stdout
+        for line in self._process.stdout:
+            number, seq, value, reread = json.loads(line)
+            assert not reread
+            self._told[whos[number]].append((seq, value))
+
+    def killed(self, seconds: float = 120) -> bool:
+        """Wait for its end; whether it was SIGKILL."""
+        return self._process.wait(seconds) == -signal.SIGKILL
+
+    def close(self) -> None:
+        """SIGKILL, if it lives; what it had said by then was told."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        assert self._process.stdout
+        self._process.stdout.close()
+
+
+def test_subscribers_of_a_gateway_that_is_killed_are_told_by_the_next_one(desk: Desk, broker: NatsServer):
+    """The query runs all along; gateways are killed between two changes of a micro-batch, or of what they catch up
+    with, and micro-batches come while there is none.
+    """
+    table = updates(420, seed=21)
+    told: Told = {(p, *ends): [] for p in PARTS for ends in RANGES}
+    want = wanted(table, told)
+    flow = ps.Subscriptions(
+        desk.stream(table.slice(0, 60), files=1),
+        x="x",
+        y="y",
+        key="key",
+        order="at",
+        partition_by="part",
+        deleted="gone",
+        slots=2,
+    )
+    places = {"checkpoint": str(desk.folder / "ck"), "set_aside": str(desk.folder / "aside")}
+    running = ps.publish(flow, to=broker.url, name="quotes", trigger={"processingTime": "100 milliseconds"}, **places)
+    try:
+        for n, lines in enumerate((20, 1, 55), 1):
+            with contextlib.closing(Process(broker, told, lines)) as gateway:
+                add(desk, table.slice(120 * n - 60, 60), f"{2 * n:03}")
+                assert gateway.killed()
+            add(desk, table.slice(120 * n, 60), f"{2 * n + 1:03}")
+        assert sum(map(len, told.values())) == 76
+        with contextlib.closing(Process(broker, told, 1_000_000)):
+            end = time.monotonic() + 120
+            while sum(map(len, told.values())) < sum(map(len, want.values())) and time.monotonic() < end:
+                time.sleep(0.05)
+            time.sleep(0.5)
+    finally:
+        running.stop()
+    assert {who: [value for _, value in changes] for who, changes in told.items()} == want
+
+
+def wanted(table: pa.Table, subscribers: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[Any]]:
+    """The answers that each is told of, one after another."""
+    facts, _ = changes("min", table.to_pylist(), sorted({end for ends in RANGES for end in ends}), PARTS)
+    want: dict[tuple[Any, ...], list[Any]] = {who: [] for who in subscribers}
     for _, part, x1, x2, now in facts:
         if (part, x1, x2) in want:
             want[part, x1, x2].append(now)
-    assert {who: told for who, (_, told) in known.items()} == want
-    assert sum(map(len, want.values())) > 200
+    return want
 
 
 def add(desk: Desk, rows: pa.Table, name: str) -> None:
