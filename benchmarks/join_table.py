@@ -77,6 +77,8 @@ class Size:
     group_rows: int
     #: Micro-batches of one turn that warm up, and that are counted; the slow ones have fewer.
     turn: tuple[int, int]
+    #: Bytes of a prepared table's page, if not the usual ones: what a small budget has room for.
+    page: int | None = None
 
 
 FULL = Size(10_000_000, 1_000_000, "64MB", 131_072, (20, 8))
@@ -114,9 +116,10 @@ class Work:
             return
 
         def make(place: Path) -> None:
-            ps.prepare(self.path, place / "table", key=self.table.key)
+            ps.prepare(self.path, place / "table", key=self.table.key, page_bytes=page)
 
-        settings = asdict(self.table)
+        page = self.size.page
+        settings = asdict(self.table) | ({"page": page} if page else {})
         try:
             place = data.cached(f"prepared-{self.table.rows}", settings, make, say) / "table"
             self.prepared = ps.table(place, key=self.table.key)

@@ -39,12 +39,12 @@ def benchmarks(quick: bool) -> list[Benchmark]:
     parts = (0.25, 1, 4) if not quick else (0.25, 1)
     tables = [replace(size, table=int(part * size.table)) for part in parts]
     sizes = {f", {one.table / 1e6:g} M rows": Work(one, label=f", {one.table / 1e6:g} M rows") for one in tables}
-    # Pages of the prepared table need 14 MB, row groups of the plain one 18 MB; a window of the smallest budget takes
-    # a dozen passes a micro-batch, so there are fewer of these.
-    budgets = ("16MB", "32MB", "64MB", "256MB") if not quick else ("16MB", "64MB")
-    some = replace(size, turn=(min(2, size.turn[0]), min(3, size.turn[1])))
+    # Usual pages of the prepared table need 14 MB, smaller ones leave room for a window in 8; row groups of the plain
+    # one need 18 MB. A window of the smallest budget takes dozens of passes, so there are fewer micro-batches.
+    budgets = ("8MB", "16MB", "32MB", "64MB", "256MB") if not quick else ("8MB", "64MB")
+    some = replace(size, turn=(min(2, size.turn[0]), min(3, size.turn[1])), page=1 << 20)
     memories = [Work(replace(some, memory=memory), label=f", {memory}") for memory in budgets]
-    roomy = tuple(f"{PLAIN}, {memory}" for memory in budgets[1:])
+    roomy = tuple(f"{PLAIN}, {memory}" for memory in budgets if memory not in ("8MB", "16MB"))
     keys = {
         "uniform": Keys(),
         "Zipf 1.0": Keys(zipf=True),
