@@ -60,22 +60,40 @@ def test_a_bag_is_as_if_changes_came_one_by_one(table, log):
 @given(st.dictionaries(st.integers(0, 2), st.sampled_from("ab")), st.one_of(changes, many_images))
 def test_a_keyed_table_is_as_if_changes_came_one_by_one(table, log):
     have, aside = dict(table), []
-    read, moved = [*log], set()
-    for at, ((name, (k, _)), (then, (other, _))) in enumerate(pairwise(log)):
-        if (name, then) == ("update_preimage", "update_postimage") and (k != other or k is None):
-            # An update that changes the key.
-            read[at : at + 2] = [("DELETE", log[at][1]), ("insert", log[at + 1][1])]
-            moved |= {at, at + 1}
-    gone_before = set()
-    for at, (name, (k, x)) in enumerate(read):
-        if (name == "update_preimage" and k is not None) or at in gone_before:
-            continue
-        if name == "insert" and at in moved and k in have:
-            # Of a statement that changes many keys: the row that has this one loses it by the same statement.
-            later = [n for n in range(at + 1, len(read)) if read[n][1][0] == k and read[n][0] in DOES]
-            if later and later[0] in moved and read[later[0]][0] == "DELETE":
-                gone_before.add(later[0])
+    # Updates that change the key, by their old images.
+    moves = {
+        at
+        for at, ((name, (k, _)), (then, (other, _))) in enumerate(pairwise(log))
+        if (name, then) == ("update_preimage", "update_postimage") and (k != other or k is None)
+    }
+
+    def is_left(k, after, freed):
+        """Whether the next change of a key is an update that gives its row another one, which is free by then."""
+        later = [n for n in range(after, len(log)) if log[n][1][0] == k and (log[n][0] in DOES or n in moves)]
+        if not later or later[0] not in moves:
+            return False
+        other = log[later[0] + 1][1][0]
+        return other is not None and (other not in have or other == freed or is_left(other, later[0] + 2, freed))
+
+    leaving = {}  # rows whose key was given to another already, by the update that is to come
+    for at, (name, (k, x)) in enumerate(log):
+        if at in moves:
+            other, new = log[at + 1][1]
+            fits = None not in (k, other) and (at in leaving or k in have)
+            if fits and other in have:
+                coming = next((n for n in moves if n > at and log[n][1][0] == other), None)
+                fits = is_left(other, at + 2, k if at not in leaving else None)
+                leaving |= {coming: None} if fits else {}
+            if at not in leaving and fits:
                 del have[k]
+            if fits:
+                have[other] = new
+            else:
+                # By then its key is another row's: it goes, and what came between has the key it should have had.
+                aside += [log[at + 1][1]] if at in leaving else [log[at][1], log[at + 1][1]]
+            continue
+        if at - 1 in moves or (name == "update_preimage" and k is not None):
+            continue
         there = k in have
         if k is None or name in ("what", None) or there == (name == "insert"):
             aside.append((k, x))
@@ -145,8 +163,38 @@ def test_a_statement_may_give_rows_the_keys_of_others():
     assert after((1, 2), (2, 3), (3, 4)) == ({2: "a", 3: "b", 4: "c"}, 0)
     assert after((3, 4), (2, 3), (1, 2)) == ({2: "a", 3: "b", 4: "c"}, 0)
     assert after((1, 2), (2, 1)) == ({1: "b", 2: "a", 3: "c"}, 0)
-    # Two files are two statements, and the first is one that no database would have accepted.
-    assert after((1, 2), (2, 1), ends=(2, 4)) == ({1: "b", 3: "c"}, 1)
+    # Two files are two statements, which no database would have accepted: neither is done, nor any half of it.
+    assert after((1, 2), (2, 1), ends=(2, 4)) == (table, 4)
+
+
+def test_an_update_that_changes_the_key_is_done_as_a_whole_or_not_at_all():
+    table = {1: "a", 2: "b"}
+
+    def after(*moves):
+        log = [change for old, new in moves for change in (("-u", (old, "-")), ("+u", (new, "z")))]
+        held = lambda asked: arrow([(k, table[k]) for k in asked["k"].to_pylist() if k in table])  # noqa: E731
+        found = net.net_keyed(arrow([row for _, row in log]), codes(log), ["k"], held)
+        left = bag(arrow(table.items())) - bag(found.removed) + bag(found.added)
+        return dict(left.elements()), found.aside[net.REASON].to_pylist()
+
+    assert after((7, 8)) == (table, ["no such row"] * 2)
+    assert after((1, 2)) == (table, ["the key is there already"] * 2)
+    assert after((1, None)) == after((None, 3)) == (table, ["the key is NULL"] * 2)
+    # What follows from one that is refused is refused as well.
+    assert after((7, 8), (8, 9)) == (table, ["no such row"] * 4)
+    assert after((1, 2), (2, 1)) == ({1: "z", 2: "z"}, [])
+    assert after((1, 5), (2, 1), (5, 2)) == ({1: "z", 2: "z"}, [])
+
+
+def test_long_statements_take_no_longer_for_being_refused():
+    """Each update of the chain depends on all after it, of which the last cannot be."""
+    count = 20_000
+    log = [change for k in range(count) for change in (("-u", (k, "-")), ("+u", (k + 1, "z")))]
+    held = lambda asked: arrow([(k, "a") for k in asked["k"].to_pylist()])  # noqa: E731
+    found = net.net_keyed(arrow([row for _, row in log]), codes(log), ["k"], held)
+    assert (found.aside.num_rows, found.added.num_rows) == (2 * count, 0)
+    found = net.net_keyed(arrow([row for _, row in log]), codes(log), ["k"], lambda asked: held(asked).slice(0, count))
+    assert (found.aside.num_rows, found.added.num_rows) == (0, count)
 
 
 def test_a_key_that_is_no_number_stays_the_same_key():

@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kernels.views.moves import Moves
+
 I64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -127,9 +129,10 @@ def net_keyed(
     `held(keys)` gives the rows that the table holds for some distinct keys, with the columns that are wanted of rows
     that leave. An insert of a key that is there, an update or delete of one that is not, at that point of the order, is
     set aside. The old image of an update is not needed; if it comes right before the new one and has another key, both
-    are a delete and an insert; and if the new key is that of a row which loses it by such an update of the same file,
-    right after, they are of one statement, and that row has lost it. Changes before and after one of `ends` never
-    belong together: they came apart, and what they mean may not depend on whether they are taken together.
+    are a delete and an insert, of which neither is done without the other; and if the new key is that of a row which
+    loses it by such an update of the same file, right after, they are of one statement, and that row has lost it.
+    Changes before and after one of `ends` never belong together: they came apart, and what they mean may not depend on
+    whether they are taken together.
     """
     given, codes = codes, _renamed(changes.select(list(key)), codes, ends)
     moved = given != codes
@@ -138,6 +141,8 @@ def net_keyed(
         nulls |= np.asarray(pc.is_null(changes[name]))
     refused = (codes == UNKNOWN) | nulls
     reasons = np.where(codes == UNKNOWN, _NO_OPERATION, _NO_KEY).astype(object)
+    goes = np.flatnonzero(moved & (codes == DELETE))
+    refused[goes] = refused[goes + 1] = refused[goes] | refused[goes + 1]
     places = np.flatnonzero(~refused & (codes != BEFORE))
     kinds = np.where(codes == AFTER, UPDATE, codes)
     order, starts = _grouped(changes.select(list(key)).take(places), list(key))
@@ -153,19 +158,17 @@ def net_keyed(
     group = np.repeat(np.arange(len(lengths)), lengths)
     did = kinds[order]
     is_there = _there(did, starts, group, existed)
-    if moved.any():
-        files = np.searchsorted(np.asarray(ends, np.int64), order, side="right")
-        early = _given_early(did, moved[order], group, files, is_there)
-        order[early], order[early + 1] = order[early + 1], order[early]
-        did = kinds[order]
-        is_there = _there(did, starts, group, existed)
     valid = np.where(did == INSERT, ~is_there, is_there)
-    refused[order[~valid]] = True
-    reasons[order[~valid]] = np.where(did[~valid] == INSERT, _TAKEN, _NO_ROW)
-    changed = np.zeros(len(first), np.bool_)
-    changed[group[valid]] = True
     last = np.full(len(first), -1)
     last[group[valid]] = np.flatnonzero(valid)  # the last valid change of each key wins
+    taken = did == INSERT  # why it is refused, if it is
+    if moved[order].any():
+        files = np.searchsorted(np.asarray(ends, np.int64), order, side="right")
+        _decide_moves(moved[order], order, did, group, files, existed, valid, taken, last)
+    refused[order[~valid]] = True
+    reasons[order[~valid]] = np.where(taken[~valid], _TAKEN, _NO_ROW)
+    changed = np.zeros(len(first), np.bool_)
+    changed[group[valid]] = True
     stays = changed & (did[last] != DELETE)
     removed = old.take(np.flatnonzero(changed[there]))
     # Of rows that enter no more columns are needed than of those that leave; of changes set aside, all.
@@ -198,17 +201,29 @@ def _there(did: I64, starts: I64, group: I64, existed: Bools) -> Bools:
     return np.where(before >= starts[:-1][group], did[before] == INSERT, existed[group])
 
 
-def _given_early(did: I64, moved: Bools, group: I64, files: I64, is_there: Bools) -> I64:
-    """Where a row gets a key that is there, and the row that has it gets another right after, in the same file."""
-    decisions = np.flatnonzero(did != UPDATE)
-    first, then = decisions[:-1], decisions[1:]
-    pair = (then == first + 1) & (did[first] == INSERT) & (did[then] == DELETE) & moved[first] & moved[then]
-    pair &= (group[first] == group[then]) & (files[first] == files[then])
-    # With one pair in its order the key is there afterwards as well, before the next.
-    goes_on = np.zeros(len(pair), np.bool_)
-    goes_on[2:] = pair[:-2] & (group[first[2:]] == group[first[:-2]])
-    begin = np.maximum.accumulate(np.where(pair & ~goes_on, np.arange(len(pair)), 0))
-    return first[pair & is_there[first[begin]]]
+def _decide_moves(
+    moved: Bools,
+    order: I64,
+    did: I64,
+    group: I64,
+    files: I64,
+    existed: Bools,
+    valid: Bools,
+    taken: Bools,
+    last: I64,
+) -> None:
+    """Decide anew about the keys that updates give or take: each of those changes depends on another key as well."""
+    apart = np.zeros(len(existed), np.bool_)
+    apart[group[moved]] = True
+    at = np.flatnonzero(apart[group])
+    at = at[np.argsort(order[at])]
+    numbers, keys = np.unique(group[at], return_inverse=True)
+    comes, goes = did[at] == INSERT, did[at] == DELETE
+    columns = (keys, comes, goes, files[at], moved[at], existed[numbers])
+    decided = Moves(*(column.tolist() for column in columns)).decide()
+    valid[at], taken[at] = decided.valid, decided.taken
+    nothing = at[goes][0]  # a key without a row is as after a delete
+    last[numbers] = [at[rows[-1]] if rows else nothing for rows in decided.rows]
 
 
 def _grouped(rows: pa.Table, names: Sequence[str]) -> tuple[I64, I64]:
