@@ -295,6 +295,7 @@ def test_keys_that_are_text_in_a_table_are_text_in_a_first_pipeline(folder: Path
         ("id;Straße\n1;Müller\n".encode("latin-1"), "iconv"),
         (b"id,id,x\n1,2,3\n", "two columns 'id'"),
         (b"", "Empty CSV file"),
+        ("id,name\n1,Müller\n".encode("latin-1"), r"(?s)'name' are not UTF-8.*iconv"),
     ],
 )
 def test_files_that_cannot_be_read_are_told_with_a_remedy(tmp_path: Path, content: bytes, match: str) -> None:
@@ -484,3 +485,60 @@ def test_numbers_with_decimal_commas_are_texts_and_a_first_pipeline_says_so(tmp_
     pipeline, _ = read_pipeline(write(tmp_path, text))
     kinds = [("id", pa.int64()), ("price, net", pa.string()), ("text", pa.string())]
     assert pipeline.streams["sales"].columns == pa.schema(kinds)
+
+
+def test_what_csv_has_and_spark_has_not_is_a_text(tmp_path: Path) -> None:
+    # A column cannot be left out: the files have it, and Spark compares their names.
+    (tmp_path / "a.csv").write_text("id,at\n1,10:30\n2,23:59:59\n")
+    text = starting([str(tmp_path / "a.csv")], [], tmp_path)
+    assert 'columns = { id = "long", at = "string" }' in text
+
+
+def test_parquet_files_have_the_columns_of_all_in_the_widest_types(tmp_path: Path) -> None:
+    first = {"id": pa.array([1], pa.int32()), "at": pa.array([0], pa.timestamp("us")), "kind": pa.array(["a"])}
+    pq.write_table(pa.table(first), tmp_path / "a.parquet")
+    later = {"id": [2**40], "at": pa.array([0], pa.timestamp("ms", "UTC")), "new": ["x"]}
+    kind = pa.array(["b"]).dictionary_encode()
+    pq.write_table(pa.table(later | {"kind": kind}), tmp_path / "b.parquet")
+    kinds = {"id": pa.int64(), "at": pa.timestamp("us", "UTC"), "kind": pa.string(), "new": pa.string()}
+    assert infer(tmp_path, "parquet", {}) == pa.schema(kinds)
+
+
+def test_a_parquet_column_without_values_is_told_before_spark_fails_to_read_it(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1], "note": pa.nulls(1)}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": [2], "note": ["x"]}), tmp_path / "b.parquet")
+    text = starting([f"s={tmp_path}"], [], tmp_path)
+    assert "# Not read, because of their types: note (null)\n" in text
+    with pytest.raises(UnsupportedType, match="note is null"):
+        infer(tmp_path, "parquet", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "id,x\n1," + "y" * (5 << 20) + "\n2,z\n"),
+        ("a.json", '{"id": 1, "x": "' + "y" * (5 << 20) + '"}\n{"id": 2, "x": "z"}\n'),
+    ],
+)
+def test_a_record_may_be_longer_than_what_is_looked_at(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    found = infer(tmp_path, name.removeprefix("a."), {})
+    assert found == pa.schema([("id", pa.int64()), ("x", pa.string())])
+
+
+def test_a_record_of_a_csv_table_may_be_a_long_one(folder: Path) -> None:
+    name = "y" * (3 << 20)
+    (folder / "products.csv").write_text(f"product_id,name,price\n10,{name},1.5\n11,pear,2\n")
+    pipeline, _ = read_pipeline(write(folder, GOOD))
+    pages = pq.read_table(table_path(pipeline.tables["products"], folder))
+    assert pages["name"].to_pylist() == [name, "pear"]
+
+
+def test_empty_files_beside_others_are_passed_over(folder: Path) -> None:
+    for place in ("orders/0.csv", "products/0.csv"):
+        (folder / place).parent.mkdir(exist_ok=True)
+        (folder / place).touch()
+    (folder / "products.csv").rename(folder / "products" / "1.csv")
+    text = starting([str(folder / "orders")], [f"{folder / 'products'}:product_id"], folder)
+    pipeline, _ = read_pipeline(write(folder, text))
+    assert pq.read_table(table_path(pipeline.tables["products"], folder)).num_rows == 2

@@ -21,6 +21,7 @@ from penstock.cli.app import app
 from penstock.cli.pipeline import tell
 from penstock.cli.say import console
 from penstock.errors import BadOption
+from penstock.plan.pipeline.starting import starting
 from penstock.server.pipelines import Run, checked
 from tests.server.conftest import eventually
 
@@ -119,6 +120,29 @@ def test_a_pipeline_runs_to_its_end_and_goes_on_when_run_again(folder: Path, spa
     (folder / "pipeline.toml").write_text(changed)
     with pytest.raises(BadOption, match="holds the output of another query"):
         Run(checked(folder / "pipeline.toml")[0], spark, lambda *_: None)
+
+
+@pytest.mark.spark
+def test_a_first_pipeline_runs_over_files_as_other_programs_write_them(tmp_path: Path, spark: SparkSession) -> None:
+    for name in ("sheet", "wide"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "sheet" / "a.csv").write_text("\ufefforder id,Cust.`Name`,at,select\r\n1,O'Neil,10:30,x\r\n")
+    (tmp_path / "sheet" / "b.csv").touch()
+    pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "no.": pa.nulls(1)}), tmp_path / "wide" / "a.parquet")
+    pq.write_table(pa.table({"id": [2**40], "new": ["x"]}), tmp_path / "wide" / "b.parquet")
+    text = starting([f"{tmp_path}/sheet", f"{tmp_path}/wide"], [], tmp_path).partition("[queries")[0]
+    for name in ("sheet", "wide"):
+        text += f'[queries.of_{name}]\nsql = "SELECT * FROM {name}"\nsink = {{ path = "out/{name}/" }}\n'
+    (tmp_path / "pipeline.toml").write_text(text)
+    running = Run(checked(tmp_path / "pipeline.toml")[0], spark, lambda *_: None).start()
+    try:
+        assert running.wait(240)
+    finally:
+        running.stop()
+    sheet = [{"order id": 1, "Cust.`Name`": "O'Neil", "at": "10:30", "select": "x"}]
+    assert pq.read_table(tmp_path / "out" / "sheet").to_pylist() == sheet
+    wide = pq.read_table(tmp_path / "out" / "wide").sort_by("id").to_pylist()
+    assert wide == [{"id": 1, "new": None}, {"id": 2**40, "new": "x"}]
 
 
 @pytest.mark.spark

@@ -14,6 +14,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.errors import BadOption
+from penstock.spark.schema import quoted
 from penstock.spark.wire import CORRUPT, SOURCE
 
 if TYPE_CHECKING:
@@ -125,4 +126,4 @@ def read_csv(spark: SparkSession, path: str, schema: StructType, **options: str)
     told |= {"emptyValue": named["nullvalue"]} if "nullvalue" in named and "emptyvalue" not in named else {}
     ours = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "enforceSchema": "false"}
     rows = spark.readStream.schema(marked).options(**told, **ours).csv(path)
-    return rows.select(*schema.names, CORRUPT, fn.col("_metadata.file_path").alias(SOURCE))
+    return rows.select(*map(quoted, schema.names), CORRUPT, fn.col("_metadata.file_path").alias(SOURCE))

@@ -38,13 +38,16 @@ _ALIKE = {"bool": "boolean", "integer": "int", "bigint": "long", "text": "string
 _PACKED = (".gz", ".bz2", ".zst")
 _ENDINGS = {".jsonl": ".json", ".ndjson": ".json"}
 #: How much of the files is looked at to find the columns of a text format.
-_FILES, _BYTES = 3, 4 << 20
+_FILES, _BYTES, _LONGEST = 3, 4 << 20, 64 << 20
+#: The most that a record of a CSV table may take.
+_BLOCK = 16 << 20
 #: Formats of streams for which Spark takes columns from the names of folders.
 _WITH_FOLDERS = ("parquet", "csv")
 #: What to do with times that Spark does not read.
 IN_MICROSECONDS = (
     'With pandas, in microseconds: to_parquet(…, coerce_timestamps="us", allow_truncated_timestamps=True).'
 )
+_IN_UTF8 = "Files are read as UTF-8: convert them first, for example iconv -f latin1 -t utf-8 old.csv > new.csv."
 _ONE_A_LINE = "Write every record as one line: jq -c . old.json > new.json; of an array, jq -c '.[]'."
 
 
@@ -85,14 +88,17 @@ def ending(file: Path) -> str:
 
 
 def data_files(path: Path, suffix: str) -> list[Path]:
-    """The files of a format at a path, which is one of them or a folder, as Spark would read them: oldest first."""
+    """The files of a format at a path, which is one of them or a folder, as Spark would read them: oldest first.
+
+    Of a folder, without those that are empty: they have no rows, and do not say which columns they would have.
+    """
     if path.is_file():
         return [path]
     found = [f for f in path.rglob("*") if f.is_file() and ending(f) == suffix and not f.name.startswith((".", "_"))]
     # A text source reads every file of its folder, whatever it is called.
     if not found and suffix != ".parquet":
         found = [f for f in path.glob("*") if f.is_file() and not f.name.startswith((".", "_"))]
-    return sorted(found, key=lambda f: (f.stat().st_mtime_ns, f.name))
+    return sorted((f for f in found if f.stat().st_size), key=lambda f: (f.stat().st_mtime_ns, f.name))
 
 
 def infer(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
@@ -112,13 +118,13 @@ def found(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
         schemas = [_schema(file, format_, options) for file in islice(files, _FILES)]
         for schema, file in zip(schemas, files, strict=False):
             _check_names(schema, file)
-        inside = schemas[0] if format_ == "parquet" else _together(schemas, texts=format_ == "csv")
+        inside = _parquet_together(schemas) if format_ == "parquet" else _together(schemas, texts=format_ == "csv")
         outside = [field for field in folder_columns(path, format_) if field.name not in inside.names]
         return pa.schema([*inside, *(outside if format_ in _WITH_FOLDERS else ())])
     except (OSError, pa.ArrowException, UnicodeDecodeError) as fault:
         do = "Write them down: columns = { … }, and the options of the format: options = { … }."
         if isinstance(fault, UnicodeDecodeError) or "UTF8" in str(fault):
-            do = "Files are read as UTF-8: convert them first, for example iconv -f latin1 -t utf-8 old.csv > new.csv."
+            do = _IN_UTF8
         elif re.search(r"Column\(.+\) changed from |incompatible types", str(fault)):
             do = "The values of one field are of different types. Write every one of them in the same."
         elif format_ == "json":
@@ -142,12 +148,37 @@ def _together(schemas: list[pa.Schema], *, texts: bool) -> pa.Schema:
     columns = []
     for name, alone in each.items():
         try:
-            columns.append(pa.unify_schemas(alone, promote_options="permissive").field(0))
+            columns.append(_unified(alone).field(0))
         except (pa.ArrowTypeError, pa.ArrowInvalid):
             if not texts:
                 raise
             columns.append(pa.field(name, pa.string()))
-    return pa.schema(columns)
+    return pa.schema([_as_text(field, texts=texts) for field in columns])
+
+
+def _as_text(field: pa.Field, *, texts: bool) -> pa.Field:
+    """Texts lose nothing: no values could be of any type, and of CSV no column can be left out."""
+    if pa.types.is_null(field.type) or (texts and not fits(field)):
+        return pa.field(field.name, pa.string())
+    return field
+
+
+def _parquet_together(schemas: list[pa.Schema]) -> pa.Schema:
+    """The columns of Parquet files; one that has no values in one of them is no more than that.
+
+    Spark reads such a column as no other type.
+
+    >>> one, other = pa.schema({"n": pa.int32(), "x": pa.null()}), pa.schema({"n": pa.int64(), "x": pa.string()})
+    >>> _parquet_together([one, other]).types
+    [DataType(int64), DataType(null)]
+    """
+    wide = _unified([pa.schema(map(_named, schema)) for schema in schemas])
+    empty = {field.name for schema in schemas for field in schema if pa.types.is_null(field.type)}
+    return pa.schema([pa.field(field.name, pa.null()) if field.name in empty else field for field in wide])
+
+
+def _unified(schemas: list[pa.Schema]) -> pa.Schema:
+    return pa.unify_schemas(schemas, promote_options="permissive")
 
 
 def folder_columns(path: Path, format_: str) -> pa.Schema:
@@ -219,8 +250,6 @@ def fits(field: pa.Field) -> bool:
 
 def _named(field: pa.Field) -> pa.Field:
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if pa.types.is_null(kind):  # without any value it could be anything: as text it loses nothing
-        kind = pa.string()
     if pa.types.is_uint64(kind):
         kind = pa.decimal128(20, 0)
     return pa.field(field.name, TYPES["timestamp"] if pa.types.is_timestamp(kind) else kind)
@@ -231,7 +260,7 @@ def _schema(file: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
         return _parquet_schema(file)
     if format_ == "json":
         head = _head(file)
-        records = json.read_json(pa.BufferReader(head))
+        records = json.read_json(pa.BufferReader(head), json.ReadOptions(block_size=len(head) + 1))
         if records.num_rows != sum(not line.isspace() for line in head.splitlines() if line):
             raise UnreadableTable(
                 f"{file} has records of several lines, or several in one.",
@@ -239,7 +268,10 @@ def _schema(file: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
                 do=_ONE_A_LINE,
             )
         return records.schema
-    return _csv_rows(file, options).schema
+    rows = _csv_rows(file, options)
+    for name in (field.name for field in rows.schema if pa.types.is_binary(field.type)):
+        raise UnreadableTable(f"{file}: values of {name!r} are not UTF-8.", do=_IN_UTF8)
+    return rows.schema
 
 
 def _parquet_schema(file: Path) -> pa.Schema:
@@ -252,7 +284,8 @@ def _parquet_schema(file: Path) -> pa.Schema:
 
 
 def _csv_rows(file: Path, options: Mapping[str, str]) -> pa.Table:
-    return csv.read_csv(pa.BufferReader(_head(file, quote=ord('"'))), **csv_options(options))
+    head = _head(file, quote=ord('"'))
+    return csv.read_csv(pa.BufferReader(head), **csv_options(options, block=len(head) + 1))
 
 
 def comma_numbers(path: Path, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -267,7 +300,12 @@ def _head(file: Path, quote: int = -1) -> bytes:
     """The records at the beginning of a file; all of a small one."""
     with pa.input_stream(file, compression="detect") as opened:
         head: bytes = opened.read(_BYTES)
-        return _whole_records(head, quote) if opened.read(1) else head
+        while more := opened.read(_BYTES):
+            # The line of names alone says nothing of the values, and a first record may be a long one.
+            if len(head) >= _LONGEST or _whole_records(head, quote).count(b"\n") > 1:
+                return _whole_records(head, quote)
+            head += more
+        return head
 
 
 def _whole_records(head: bytes, quote: int = -1) -> bytes:
@@ -281,13 +319,13 @@ def _whole_records(head: bytes, quote: int = -1) -> bytes:
     return head[: ends[-1] + 1] if len(ends) else head
 
 
-def csv_options(options: Mapping[str, str]) -> dict[str, object]:
+def csv_options(options: Mapping[str, str], block: int = _BLOCK) -> dict[str, object]:
     """Options of Spark's CSV reader as Arrow's reader has them, as far as both have them."""
     told = {name.lower(): value for name, value in options.items()}
     header = told.get("header", "true") == "true"
     null = told.get("nullvalue", "")
     return {
-        "read_options": csv.ReadOptions(autogenerate_column_names=not header, use_threads=False),
+        "read_options": csv.ReadOptions(autogenerate_column_names=not header, use_threads=False, block_size=block),
         "parse_options": csv.ParseOptions(
             delimiter=told.get("sep", told.get("delimiter", ",")),
             quote_char=told.get("quote", '"') or False,
