@@ -180,6 +180,22 @@ def test_a_budget_too_small_is_never_told_as_the_one_that_does(products):
             assert given != enough
 
 
+@pytest.mark.parametrize(
+    "option", [{"order_by": "day"}, {"shed": "topw", "max_lag": "1 second"}, {"follow": True, "patience": 2}]
+)
+def test_a_budget_that_is_told_does_for_what_the_join_does_beside(products, monkeypatch, option):
+    monkeypatch.setattr("penstock.tables.versions.Versions.kept", True)
+
+    def make(memory):
+        return plan_join_table(
+            STREAM, ps.table(products, key="product_id"), on="product_id", memory=memory, slots=2, **option
+        )
+
+    with pytest.raises(MemoryTooSmall) as caught:
+        make("64KB")
+    make(re.search(r'at least memory="([^"]+)"', str(caught.value))[1])
+
+
 @pytest.mark.parametrize("slots", [0, -1, 65])
 def test_slots_out_of_range(products, slots):
     with pytest.raises(BadOption, match=f"slots={slots} is not between 1 and 64"):

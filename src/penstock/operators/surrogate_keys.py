@@ -57,5 +57,6 @@ def surrogate_keys(
         how="left",
         memory=memory,
         slots=usual_slots(stream.sparkSession) if slots is None else slots,
+        to_extend=True,
     )
     return run(SurrogateKeysPlan.of(plan, surrogate=surrogate, first=first), [stream])

@@ -72,11 +72,12 @@ class JoinTablePlan(Plan):
         how: How = "inner",
         division: Division | None = None,
         pages_per_step: int | None = None,
-        rows_decide: bool = False,
+        to_extend: bool = False,
     ) -> JoinTablePlan:
         """The plan, or one error that names every fault in it.
 
-        With `rows_decide` something is decided for each row by the slot that has it, and pages are not divided.
+        With `to_extend` a plan of another class is made from it by `extended`, which knows what memory that needs. All
+        of these decide something for each row in the slot that has it, so pages are not divided.
         """
         condition = on if isinstance(on, Condition) else Equal(on)
         by_key = table.by_key(0, 1) is not None and condition.by_key
@@ -86,10 +87,10 @@ class JoinTablePlan(Plan):
         faults += _clashes(stream, table, condition) if how in ("inner", "left") else []
         faults += _option_faults(table, condition, slots, how, division, pages_per_step)
         if not faults:
-            shares_pages = how == "inner" and not condition.flags and not rows_decide
+            shares_pages = how == "inner" and not condition.flags and not to_extend
             usual: Division = "key" if by_key else "pages" if shares_pages else "rows"
             plan = cls(stream, table, condition, how, size, slots, division or usual, pages_per_step)
-            faults += plan._memory_faults()
+            faults += [] if to_extend else plan._memory_faults()
         faults.complain("this join")
         return plan
 

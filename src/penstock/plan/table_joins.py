@@ -70,7 +70,7 @@ def plan_join_table(
         memory=memory,
         slots=slots,
         division=division,
-        rows_decide=shed is not None or follow or order_by is not None,
+        to_extend=shed is not None or follow or order_by is not None,
         pages_per_step=pages_per_step,
     )
     if order_by is not None:
