@@ -72,6 +72,17 @@ def test_a_column_that_holds_no_greater_number_is_told(tmp_path):
         host.run([pa.table({"code": ["b", "c"]}, schema=STREAM)])
 
 
+@pytest.mark.parametrize("largest", [2**63 - 3, 2**63 - 1])
+def test_numbers_do_not_go_on_below_all_others(tmp_path, largest):
+    """Beyond 64 bits there is no number; there was one, below zero."""
+    plan = planned(tmp_path, {"a": largest}, kind="int64", slots=1)
+    host = Host(lambda: plan.make(0))
+    with pytest.raises(
+        UnsupportedType, match=r"is greater than a column of type int64 can hold(?s:.*)Number the table anew"
+    ):
+        host.run([pa.table({"code": ["b", "c", "d"]}, schema=STREAM)])
+
+
 def test_the_first_number_is_a_whole_one(tmp_path):
     with pytest.raises(BadOption, match="first='7' is not a whole number"):
         planned(tmp_path, {"a": 1}, first="7")

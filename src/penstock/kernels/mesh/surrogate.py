@@ -120,14 +120,18 @@ class SurrogateKeys(MeshJoin):
         count = self._new.num_rows
         if not count:
             return
-        numbers = self._first + self._slot + self._slots * (self._given + np.arange(count, dtype=np.int64))
+        begin = self._first + self._slot + self._slots * self._given
+        last = begin + self._slots * (count - 1)
         kind = self._assigned_schema.field(len(self._assigned_schema) - 1).type
-        if int(numbers[-1]) > np.iinfo(kind.to_pandas_dtype()).max:
+        # Before they are made: numbers beyond 64 bits would go on below all others.
+        if last > np.iinfo(kind.to_pandas_dtype()).max:
+            wider = "Write the table with the surrogate as int64" if kind != pa.int64() else "Number the table anew"
             raise UnsupportedType(
-                f"Surrogate key {numbers[-1]:,} is greater than a column of type {kind} can hold.",
-                why=f"{count:,} keys that the table lacks are to get numbers from {numbers[0]:,} on.",
-                do="Write the table with the surrogate as int64 and begin a new checkpoint. Nothing is lost.",
+                f"Surrogate key {last:,} is greater than a column of type {kind} can hold.",
+                why=f"{count:,} keys that the table lacks are to get numbers from {begin:,} on.",
+                do=f"{wider} and begin a new checkpoint. Nothing is lost.",
             )
+        numbers = begin + self._slots * np.arange(count, dtype=np.int64)
         columns = [*self._new.columns, pa.array(numbers).cast(kind)]
         rows = pa.RecordBatch.from_arrays(columns, schema=self._assigned_schema)
         self._given += count
