@@ -147,7 +147,7 @@ class WindowJoin(Kernel):
         self._owes = True
         queue = Queue(self._shape.sides, self._times is not None, *self._taking_in)
         # What the window does not need yet is room for a burst.
-        self._share = max(self._share, self._room - sum(side.cost for side in self._sides))
+        self._share = self._room - self._cost()
         size, count, latest = 0.0, 0, [-FAR, -FAR]
         for side, rows in batch:
             self._counts["rows_in"] += rows.num_rows
@@ -205,7 +205,6 @@ class WindowJoin(Kernel):
             "stores": self._stores,
             "clock": [self._clock.watermark, self._clock.latest, self._clock.rows],
             "hidden": self._lonely.hidden,
-            "share": self._share,
             "owes": self._owes,
             "sides": [side.head() for side in self._sides],
             **self._judgement.head(),
@@ -222,7 +221,7 @@ class WindowJoin(Kernel):
         self._clock = Clock(watermark, tuple(latest), tuple(rows))
         self._step, self._stores = said["step"], said["stores"]
         self._lonely.hidden = said["hidden"]
-        self._share, self._owes = min(said["share"], self._room), said["owes"]
+        self._owes = said["owes"]
         for side in _SIDES:
             self._sides[side].restore(said["sides"][side], chunks, partial(self._described, side))
         self._judgement.restore(said, chunks)
@@ -355,25 +354,26 @@ class WindowJoin(Kernel):
             yield notes.left(side, numbers, self._slot, self._step, "unsettled")
 
     def _fit(self) -> Iterator[Emission]:
-        """After a restart with less memory: what there is no room for goes before rows come."""
+        """After a restart with less memory, or another policy: what there is no room for goes before rows come."""
         self._recall.fit(self._log)
-        if sum(side.cost for side in self._sides) > self._room:
+        if self._cost() > self._room - self._least_share:
             yield from self._settle(0.0, self._step - 1)
             self._peak = self._held()
+
+    @property
+    def _least_share(self) -> float:
+        """Bytes that are kept free for the rows of the next step: rows that are counted cannot be shed."""
+        return self._room / 2 if self._lossy and not self._window.timed else self._room / 8
 
     def _settle(self, came: float, last: int) -> Iterator[Emission]:
         """Let go until the rest fits, with as much kept free as the next step may need.
 
         `last` is the last step in which those that go were there.
         """
-        share = min(max(1.25 * came, self._room / 8), self._room / 2) if self._window.timed else self._room / 2
-        if not self._lossy:
-            share = min(share, max(self._room - sum(side.cost for side in self._sides), self._room / 8))
-        self._share = share
-        limit = self._room - share
         if not self._lossy:
             self._check_fits()
             return
+        limit = self._room - min(max(1.25 * came, self._least_share), self._room / 2)
         pools: tuple[tuple[int, ...], ...] = ((LEFT,), (RIGHT,)) if self._fixed else (_SIDES,)
         for pool in pools:
             allowed = limit / len(pools)
@@ -408,7 +408,7 @@ class WindowJoin(Kernel):
                 waiting.keep(~gone, self._log)
 
     def _check_fits(self) -> None:
-        held = sum(side.cost for side in self._sides)
+        held = self._cost()
         if held + self._room / 8 > self._room:
             for side in _SIDES:
                 rows = self._sides[side]
@@ -416,7 +416,7 @@ class WindowJoin(Kernel):
                 if closed.any():
                     self._counts["rows_expired"] += int(closed.sum())
                     rows.keep(~closed, self._log)
-            held = sum(side.cost for side in self._sides)
+            held = self._cost()
         if held + self._room / 8 > self._room:
             raise MemoryTooSmall(
                 f"The window does not fit: {sum(len(s) for s in self._sides):,} waiting rows need {held:.0f} bytes "
@@ -436,6 +436,10 @@ class WindowJoin(Kernel):
         self._peak = self._held()
         known = [mark for mark in (watermark, self._clock.watermark) if mark is not None]
         self._clock = self._clock._replace(watermark=max(known, default=None))
+
+    def _cost(self) -> float:
+        """Bytes that waiting rows take up at the most."""
+        return sum(side.cost for side in self._sides)
 
     def _held(self) -> float:
         held = sum(side.nbytes for side in self._sides) + self._judgement.memory()
