@@ -114,7 +114,7 @@ class View:
 
     def progress(self) -> Progress:
         """What waits, what refreshes cost, how long readers waited, and whether the promise can be kept."""
-        return self._opened.service.progress()
+        return self._opened.progress()
 
     def close(self) -> None:
         """Finish the refresh under way, stop, and let others have the directory."""

@@ -18,6 +18,9 @@ _FAULT = re.compile(
     r"^[ \t].*\n(?:Caused by: |py4j\.protocol\.Py4JJavaError: .*\n: )?([A-Za-z_][\w.$]*: .+)", re.MULTILINE
 )
 
+#: How the note begins that says what a failure is about.
+_IN_SHORT = "In short: "
+
 #: What Spark says of a file that it cannot read; the faults below it do not name the file.
 _UNREADABLE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] (.+)")
 
@@ -49,13 +52,24 @@ def cause(failure: BaseException) -> BaseException:
     return ours
 
 
+def in_short(fault: BaseException) -> str:
+    """One line of what `cause` found.
+
+    >>> in_short(cause(RuntimeError("penstock.errors.TableChanged: a.parquet is gone.\\n  Put it back.")))
+    'a.parquet is gone.'
+    """
+    notes = [note for note in getattr(fault, "__notes__", []) if note.startswith(_IN_SHORT)]
+    said = notes[0].removeprefix(_IN_SHORT) if notes else str(fault)
+    return said.strip().partition("\n")[0]
+
+
 def _annotate(failure: BaseException) -> None:
     if getattr(failure, "__notes__", None):
         return  # it was asked for the cause of this one before
     said = str(failure).partition("=== Streaming Query ===")[0]
     faults = [*_UNREADABLE.findall(said)[-1:], *_FAULT.findall(said)[-1:]]
     if faults:
-        failure.add_note(f"In short: {' '.join(_CODES.sub('', fault) for fault in faults)}")
+        failure.add_note(f"{_IN_SHORT}{' '.join(_CODES.sub('', fault) for fault in faults)}")
         failure.add_note(
             "Nothing of this micro-batch was committed: mend it, and start again with the same checkpoint."
         )

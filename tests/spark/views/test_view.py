@@ -162,6 +162,21 @@ def test_changes_that_come_as_a_stream(spark, tmp_path, monkeypatch):
             view.take_in()
         assert not checkpoint.exists()
         (tmp_path / "kept").rename(checkpoint)
+        # Nor does a stream that failed go unseen until someone reads: of what it would bring nothing waits.
+        (tmp_path / "customers-changes" / "poison.parquet").write_bytes(b"no Parquet file")
+        with pytest.raises(Exception, match=r"poison\.parquet"):
+            view.take_in()
+        told = view.progress()
+        assert not told.promise_kept
+        assert told.promise.startswith("The stream of changes of customers failed: ")
+        assert "poison.parquet" in told.promise
+        assert len(told.promise) < 1_000
+        pq.write_table(
+            world.arrow("customers", []).append_column(OPERATION, pa.array([], pa.string())), tmp_path / "ok"
+        )
+        (tmp_path / "ok").rename(tmp_path / "customers-changes" / "poison.parquet")
+        view.take_in()
+        assert view.progress().promise_kept
         # Nothing is left for refreshing, so all is done at once.
         view._opened.service._times.reading.append(120.0)
         monkeypatch.setattr(pace, "LEEWAY", 0.0)

@@ -16,12 +16,12 @@ from pyspark.errors import StreamingQueryException
 from penstock.errors import BadOption, SessionNotReady, UnreadableTable
 from penstock.plan.given import kind_of
 from penstock.plan.view import Changing, TableSpec, ViewPlan, plain
-from penstock.spark.failures import cause
+from penstock.spark.failures import cause, in_short
 from penstock.spark.schema import arrow_schema
 from penstock.spark.views.logs import Log, follow
 from penstock.spark.views.maintain import Maintainer
 from penstock.spark.views.parquet import schema_of
-from penstock.spark.views.service import Service
+from penstock.spark.views.service import Progress, Service
 from penstock.spark.views.store import FILES_OF, Store, folder_name
 from penstock.tables.places import place_of
 
@@ -62,10 +62,16 @@ class Opened:
 
     def check_streams(self) -> None:
         """Raise what stopped a stream, if anything."""
-        for query in self.queries.values():
-            fault = query.exception()
-            if fault is not None:
-                raise cause(fault)
+        for fault in self._failed().values():
+            raise fault
+
+    def progress(self) -> Progress:
+        """How the view is doing, with the streams that failed: of what they would bring nothing is known."""
+        return self.service.progress({name: in_short(fault) for name, fault in self._failed().items()})
+
+    def _failed(self) -> dict[str, BaseException]:
+        faults = {name: query.exception() for name, query in self.queries.items()}
+        return {name: cause(fault) for name, fault in faults.items() if fault is not None}
 
     def close(self) -> None:
         """Stop everything, and let others have the directory, whatever happens."""

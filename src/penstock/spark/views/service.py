@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 from penstock.errors import AnswerTimeTooShort, SourceLost
 from penstock.kernels.views.naive import Naive
@@ -288,8 +289,8 @@ class Service:
 
     # -- telling -----------------------------------------------------------------------------------------------
 
-    def progress(self) -> Progress:
-        """How the view is doing now."""
+    def progress(self, failed: Mapping[str, str] = MappingProxyType({})) -> Progress:
+        """How the view is doing now; `failed` says what stopped streams of changes, by their tables."""
         manifest = self._maintainer.manifest
         waiting, fault = dict.fromkeys(self._tables, 0), self._fault
         for name in self._tables:
@@ -302,6 +303,9 @@ class Service:
         load = self._times.load(rates, self._plan.answer_within)
         pending = sum(cost(n) for cost, n in zip(costs, waiting.values(), strict=True))
         kept, said = self._promise(load, rates, fault)
+        if failed:
+            stopped = " ".join(f"The stream of changes of {name} failed: {why}" for name, why in failed.items())
+            kept, said = False, stopped if kept else f"{stopped} {said}"
         times = self._times
         return Progress(
             version=manifest.version,
