@@ -427,6 +427,22 @@ def test_rows_that_just_fit_after_a_restart_leave_room_for_those_that_come(windo
     assert host.kernel.memory() > 64 << 10
 
 
+def test_rows_that_have_left_the_window_do_not_count_against_a_smaller_budget():
+    """A restart takes over all that waited; what the first step lets go of at once was never of the new budget."""
+    given = [512 << 10]
+    host = Host(
+        lambda: make(Prob(), TimeWindow(10_000, 10_000), given[-1]), event_time=EventTime(TIMES), head_limit=1 << 20
+    )
+    host.step([rows(side, np.arange(1_400), np.arange(1_400)) for side in (0, 1)])
+    host.step([rows(side, [1], [50_000]) for side in (0, 1)])
+    assert host.kernel.memory() > 128 << 10
+    given.append(128 << 10)
+    host.budget = 128 << 10
+    host.crash()
+    host.step([rows(side, [2], [50_001]) for side in (0, 1)])
+    assert host.kernel.memory() < 128 << 10
+
+
 def test_key_counts_keep_to_a_smaller_budget():
     """Memory may change at a restart; what was counted in more of it is let go."""
     first, again, chunks = KeyEstimates("k", 1 << 17, 1e6), KeyEstimates("k", 1 << 12, 1e6), {}

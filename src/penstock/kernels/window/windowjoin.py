@@ -358,7 +358,8 @@ class WindowJoin(Kernel):
         self._recall.fit(self._log)
         if self._cost() > self._room - self._least_share:
             yield from self._settle(0.0, self._step - 1)
-            self._peak = self._held()
+        # What a restart took over and no room is for has gone by now, closed or evicted.
+        self._peak = self._held()
 
     @property
     def _least_share(self) -> float:
