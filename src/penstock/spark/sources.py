@@ -6,6 +6,8 @@ it, so that whatever goes wrong, the text is still there.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,8 +114,9 @@ def read_csv(spark: SparkSession, path: str, schema: StructType, **options: str)
 
     Guarantees
         A record whose values all fit `schema` is a row; any other goes to the channel `set_aside` of the flow that
-        reads the stream, with file and text. A file whose names are not those of the schema, in its order, stops the
-        query: nothing is read into the wrong column.
+        reads the stream, with file and text, and so does one with U+FFFD in a text, which stands for bytes that are no
+        UTF-8; with an option `encoding` all is taken as that reads it. A file whose names are not those of the schema,
+        in its order, stops the query: nothing is read into the wrong column.
     State and cost
         None; parsed inside the JVM.
     """
@@ -126,4 +129,10 @@ def read_csv(spark: SparkSession, path: str, schema: StructType, **options: str)
     told |= {"emptyValue": named["nullvalue"]} if "nullvalue" in named and "emptyvalue" not in named else {}
     ours = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "enforceSchema": "false"}
     rows = spark.readStream.schema(marked).options(**told, **ours).csv(path)
-    return rows.select(*map(quoted, schema.names), CORRUPT, fn.col("_metadata.file_path").alias(SOURCE))
+    columns = [quoted(name) for name in schema.names]
+    bad = fn.col(CORRUPT)
+    if not {"encoding", "charset"} & named.keys():
+        texts = [quoted(field.name).contains("\ufffd") for field in schema if isinstance(field.dataType, StringType)]
+        damaged = reduce(or_, texts, fn.lit(False))
+        bad = fn.coalesce(bad, fn.when(damaged, fn.to_csv(fn.struct(*columns))))
+    return rows.select(*columns, bad.alias(CORRUPT), fn.col("_metadata.file_path").alias(SOURCE))
