@@ -41,7 +41,8 @@ def surrogate_keys(
     Parameters
         on: the stream's columns that equal the table's key, in its order.
         surrogate: the table's column with the surrogate keys, whole numbers.
-        first: the first new number; by default one above the largest in the table, for which it is read once.
+        first: new numbers are no less than this; in any case they begin above the largest in the table, for which that
+            column is read once.
 
     Example::
 

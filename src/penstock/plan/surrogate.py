@@ -21,7 +21,7 @@ from penstock.tables.keys import hash_range
 
 @dataclass(frozen=True)
 class SurrogateKeysPlan(JoinTablePlan):
-    """Surrogate keys for a stream: column `surrogate` of the table, or new numbers from `first` on."""
+    """Surrogate keys for a stream: column `surrogate` of the table, or new numbers from `first` on, above all of it."""
 
     surrogate: str = field(kw_only=True)
     first: int = field(kw_only=True)
@@ -49,8 +49,9 @@ class SurrogateKeysPlan(JoinTablePlan):
                 why="New surrogate keys are whole numbers above all that the table has.",
                 do="Name a column of whole numbers beside the key.",
             )
-        start = largest(table, surrogate) + 1 if first is None else parse_count(first, option="first", least=0)
-        return cls.extended(plan, surrogate=surrogate, first=start)
+        wanted = 0 if first is None else parse_count(first, option="first", least=0)
+        # A number below the table's own would sooner or later be one of them.
+        return cls.extended(plan, surrogate=surrogate, first=max(wanted, largest(table, surrogate) + 1))
 
     @property
     def least_memory(self) -> int:

@@ -88,6 +88,17 @@ def test_the_first_number_is_a_whole_one(tmp_path):
         planned(tmp_path, {"a": 1}, first="7")
 
 
+@pytest.mark.parametrize(("first", "least"), [(0, 40), (7, 40), (39, 40), (100, 100)])
+def test_numbers_of_the_table_are_not_given_whatever_the_first_is_to_be(tmp_path, first, least):
+    """As in a second run with a new checkpoint, when the numbers of the run before are in the table."""
+    plan = planned(tmp_path, {f"other {number}": number for number in range(1, 40)}, first=first)
+    hosts = [Host(lambda slot=slot: plan.make(slot)) for slot in range(2)]
+    step(hosts, *"pqrst")
+    numbers = [number for _, number in given(hosts, ASSIGNED)]
+    assert len(set(numbers)) == 5
+    assert least <= min(numbers) < least + 10
+
+
 def test_keys_that_a_smaller_budget_has_no_room_for_are_told_at_once(tmp_path):
     large, small = (planned(tmp_path, {"a": 1}, slots=1, memory=memory) for memory in ("64MB", "6MB"))
     host = Host(lambda: large.make(0))
