@@ -100,6 +100,27 @@ def test_many_ways_to_write_a_band(condition, band):
     assert (shape.columns, shape.band) == (("b", "b"), band)
 
 
+@pytest.mark.parametrize(
+    ("condition", "shape"),
+    [
+        # 8 + 0.2 is 8.2, and 8.2 - 0.2 is below 8.
+        ("S.b - R.b + 0.2 <= 8.2 AND S.b >= R.b", BandJoin),
+        ("R.b = S.b AND R.a + 0.2 <= 8.2 AND R.a >= 0 AND S.c BETWEEN 1 AND 2", WindowJoin),
+        # What is taken away again may be NULL.
+        ("R.b = S.b AND R.a - R.a + R.areaID BETWEEN 1 AND 2 AND S.c BETWEEN 1 AND 2", WindowJoin),
+        ("S.b - R.b + R.a - R.a BETWEEN 1 AND 2", WindowJoin),
+    ],
+)
+def test_what_a_range_does_not_say_exactly_stays_a_condition(condition, shape):
+    query = read(f"SELECT R.a, S.c FROM R, S WHERE {condition} WINDOW 1 HOUR")
+    assert isinstance(query.shape, shape)
+    left = query.filter or query.shape.where
+    assert isinstance(left, Call)
+    parts = left.arguments if left.function == "and" else (left,)
+    assert len(parts) >= 2
+    assert not isinstance(query.shape, BandJoin) or query.shape.band[1] > 8
+
+
 def test_a_key_and_one_comparison_is_a_filter_and_a_key_and_a_band_are_both():
     text = "SELECT a FROM R, S WHERE R.areaID = S.areaID AND {} WINDOW 1 HOUR"
     assert isinstance(read(text.format("R.b <= S.b")).shape, WindowJoin)
@@ -250,6 +271,12 @@ FAULTS = [
     ('SELECT PER AS "日本", Valu FROM STOCK', "Valu", "no column 'Valu'"),
     ("SELECT FROM STOCK", "STOCK", "names no column"),
     ("SELECT PER, 1_000 FROM STOCK", "1_000", "1_000 is not a number"),
+    ("SELECT PER, 10k FROM STOCK", "10k", "10k is not a number"),
+    ("SELECT 0x1F FROM STOCK", "0x1F", "0x1F is not a number"),
+    ("SELECT MIN(PER) FROM STOCK WHERE vol + 0.2 <= 8.2", "vol + 0.2 <= 8.2", "not exactly known"),
+    ("SELECT MIN(PER) FROM STOCK WHERE RISK - 0.1 <= 0.2", "RISK - 0.1 <= 0.2", "not exactly known"),
+    ("SELECT MIN(PER) FROM STOCK WHERE vol - vol + RISK > 1", "vol - vol + RISK > 1", "neither a range"),
+    ("SELECT amount FROM updates u LEFT JOIN stored s ON amount > 5 WHERE u.id = s.id", "SELECT", "ON of a LEFT JOIN"),
     ("SELECT PER FROM STOCK WHERE sector = '\ud800'", "\ud800", "half a character"),
 ]
 

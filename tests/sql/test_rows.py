@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from decimal import Decimal
 
 import duckdb
@@ -109,6 +110,27 @@ def test_decimals_are_compared_exactly_and_calculated_with_as_floats():
     assert got["twice"].to_pylist() == [1.9, 2.0]
     assert got.schema.field("price").type == pa.decimal128(10, 2)
     assert got.schema.field("twice").type == pa.float64()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_decimals_of_any_digits_are_compared_as_python_compares_them(seed):
+    draw = random.Random(seed)
+    kinds = {"few": (9, 2), "whole": (38, 0), "parts": (38, 30), "half": (38, 18)}
+    schema = pa.schema([(name, pa.decimal128(*kind)) for name, kind in kinds.items()]).append(pa.field("j", pa.int64()))
+
+    def number(digits: int, scale: int) -> Decimal:
+        whole = draw.choice([0, 1, 15, 10 ** draw.randrange(digits), 10**digits - 1])
+        return Decimal((draw.randrange(2), tuple(map(int, str(whole))), -scale))
+
+    rows = [[draw.choice([None, number(*kind)]) for kind in kinds.values()] for _ in range(40)]
+    rows = [[*row, draw.choice([None, 0, 15, 10**15, -(2**63), 2**63 - 1])] for row in rows]
+    given = pa.table([list(column) for column in zip(*rows, strict=True)], schema=schema)
+    one, other = draw.sample(schema.names, 2)
+    answer = answer_of(parse(f"SELECT {one} < {other} AS l, {one} = {other} AS e FROM r", Catalogue.of({"r": schema})))
+    got = pa.Table.from_batches([answer(batch) for batch in given.to_batches()]).to_pylist()
+    pairs = zip(given[one].to_pylist(), given[other].to_pylist(), strict=True)
+    known = [(None, None) if a is None or b is None else (a < b, a == b) for a, b in pairs]
+    assert [tuple(row.values()) for row in got] == known
 
 
 def test_no_rows_have_the_types_of_some():

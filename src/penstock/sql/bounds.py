@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.plan.views import kinds
 from penstock.plan.views.expressions import Call, Column, Expression, Literal
 
@@ -22,8 +24,8 @@ _NUMERIC = (kinds.NUMBER, kinds.FLOAT, "decimal")
 class Bound:
     """`column` (or `column - minus`) is at least, or at most, `value`.
 
-    `shifted` tells that the constant was calculated, or stood beside a column: with floating numbers it is then only
-    about right.
+    `shifted` tells that the constant was calculated, or stood beside a column: of floating numbers it is then only
+    about right; and if it is one itself (`rounded`), so it is of whole numbers, each of which is rounded with it.
     """
 
     column: Column
@@ -32,6 +34,11 @@ class Bound:
     upper: bool
     strict: bool
     shifted: bool = False
+    rounded: bool = False
+
+    def is_exact(self, kind: pa.DataType) -> bool:
+        """Whether it lets in the same values of a column of this type as the condition."""
+        return not (self.rounded if pa.types.is_integer(kind) else self.shifted)
 
 
 def bounds(condition: Expression) -> tuple[Bound, ...]:
@@ -65,22 +72,25 @@ def _compare(how: str, left: Expression, right: Expression) -> Iterator[Bound]:
     factors = dict(ours[0])
     for column, factor in theirs[0].items():
         factors[column] = factors.get(column, 0) - factor
-    factors = {column: factor for column, factor in factors.items() if factor}
+    if not all(factors.values()):
+        return  # x - x is 0, unless x is NULL
     constant = theirs[1] - ours[1]
+    beside = [added for columns, added in (ours, theirs) if columns]
+    rounded = isinstance(constant, float) and any(added or isinstance(added, float) for added in beside)
     if len(factors) == 1 and set(factors.values()) <= {1, -1}:
         [(column, factor)] = factors.items()
-        yield _bound(how, column, None, factor, constant)
+        yield _bound(how, column, None, factor, constant, rounded)
     elif len(factors) == 2 and set(factors.values()) == {1, -1}:
         # Always the later source less the earlier.
         one, other = sorted(factors, key=lambda column: column.source)
         if one.source != other.source:
-            yield _bound(how, other, one, factors[other], constant)
+            yield _bound(how, other, one, factors[other], constant, rounded)
 
 
-def _bound(how: str, column: Column, minus: Column | None, factor: int, constant: Any) -> Bound:
+def _bound(how: str, column: Column, minus: Column | None, factor: int, constant: Any, rounded: bool) -> Bound:
     turned = _TURNED[how] if factor < 0 else how
     value = -constant if factor < 0 else constant
-    return Bound(column, minus, value, turned.startswith("less"), turned in ("less", "greater"), True)
+    return Bound(column, minus, value, turned.startswith("less"), turned in ("less", "greater"), True, rounded)
 
 
 def _linear(expression: Expression) -> tuple[dict[Column, int], Any] | None:

@@ -139,6 +139,13 @@ class _One:
                     if not found or any(bound.minus is not None for bound in found):
                         raise self.bad(condition, "This is neither a range nor equality with a constant.", do=do)
                     for bound in found:
+                        if not bound.is_exact(stream.schema.field(bound.column.name).type):
+                            raise self.bad(
+                                condition,
+                                "Where this range ends is not exactly known.",
+                                why="What a floating number is added to is rounded, for every row in its own way.",
+                                do=f"Write the column alone on one side: {bound.column.name} <= 8.",
+                            )
                         ranges.setdefault(bound.column.name, []).append((bound, condition))
         if len(ranges) != 1:
             names = " and ".join(ranges) or "no column"
@@ -177,13 +184,17 @@ class _One:
         assert isinstance(stream, Stream)
         assert isinstance(relation, Relation)
         self._refuse_groups()
-        on, rest = self._pairs(read)
-        if read.how == "left" and read.joined != len(on):
+        outer = read.how == "left"
+        # Of an outer join, ON says who is a partner, and WHERE which results are wanted.
+        on, rest = self._pairs(replace(read, conditions=read.conditions[: read.joined]) if outer else read)
+        if outer and rest:
             raise _whole(
                 self.statement,
                 "ON of a LEFT JOIN is equality with the table's key, and nothing else.",
                 do="Filter the stream in WHERE, or join inner.",
             )
+        if outer:
+            rest = tuple(condition.expression for condition in read.conditions[read.joined :])
         wanted = tuple(theirs for _, theirs in on)
         key = relation.key or wanted
         if not on or set(key) != set(wanted) or len(wanted) != len(set(wanted)):
@@ -197,7 +208,7 @@ class _One:
         self._check_kinds(on, stream.schema, relation.schema)
         ordered = tuple((ours, theirs) for name in key for ours, theirs in on if theirs == name)
         shed = self._shed(TABLE_POLICIES)
-        if read.how == "left":
+        if outer:
             used = {c.name for _, item in read.columns for c in columns_of(item) if c.source == RIGHT}
             used |= {c.name for item in rest for c in columns_of(item) if c.source == RIGHT}
             if used & set(key):

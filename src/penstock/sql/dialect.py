@@ -86,7 +86,6 @@ def take_apart(text: str) -> Statement:
         raise BadSQL("The text has half a character.", do="Leave it out.", text=text, start=fault.start) from None
     found = _tokens(text)
     _check_depth(text, found)
-    _check_numbers(text, found)
     while found and found[-1].token_type == TokenType.SEMICOLON:
         found.pop()
     if not found:
@@ -101,6 +100,7 @@ def take_apart(text: str) -> Statement:
         token = found[0] if found else None
         raise _at(text, token, "A query is a SELECT.", do="Write SELECT … FROM …, or CREATE VIEW name AS SELECT …")
     cut = _cut(text, found)
+    _check_numbers(text, found, cut)
     clauses = _clauses(text, found[cut:])
     return Statement(text, _parse(text, found[:cut]), clauses, explain, view, found[0].start)
 
@@ -138,11 +138,15 @@ def _check_depth(text: str, found: list[Token]) -> None:
             raise _at(text, token, "The text is nested too deeply.", why=f"At most {DEEPEST} levels are read.")
 
 
-def _check_numbers(text: str, found: list[Token]) -> None:
-    for number, after in pairwise(found):
-        # Read as SQL has it, 1_000 would be 1 under the name _000.
-        if number.token_type == TokenType.NUMBER and after.start == number.end + 1 and after.text.startswith("_"):
-            raise _at(text, number, f"{number.text}{after.text} is not a number.", do="Write its digits without _.")
+def _check_numbers(text: str, found: list[Token], cut: int) -> None:
+    for place, (number, after) in enumerate(pairwise(found)):
+        if number.token_type != TokenType.NUMBER or after.start != number.end + 1:
+            continue
+        # Read as SQL has it, 1_000 would be 1 under the name _000, and 10k 10 under the name k. Clauses have units.
+        if after.text.startswith("_") or (place < cut and after.token_type == TokenType.VAR):
+            raise _at(
+                text, number, f"{number.text}{after.text} is not a number.", do="Write its digits, and nothing else."
+            )
 
 
 def _view(text: str, found: list[Token]) -> tuple[list[Token], str | None]:

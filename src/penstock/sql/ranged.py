@@ -55,8 +55,9 @@ def band_join(
         raise never(f"No difference is at least {low} and at most {high}.")
     if any(math.isfinite(end) and abs(end) > _EXACT for end in (low, high)):
         return None
-    slack = [0.0 if whole or math.isinf(end) else _SLACK * max(1.0, abs(end)) for end in (low, high)]
-    exact = {id(condition) for bound, condition in limits if whole and not bound.strict}
+    exactly = whole and not any(bound.rounded for bound, _ in limits)
+    slack = [0.0 if exactly or math.isinf(end) else _SLACK * max(1.0, abs(end)) for end in (low, high)]
+    exact = {id(condition) for bound, condition in limits if exactly and not bound.strict}
     shape = BandJoin(*base, columns=columns, band=(float(low) - slack[0], float(high) + slack[1]))
     return shape, tuple(condition for condition in conditions if id(condition) not in exact)
 
@@ -71,8 +72,7 @@ def select_join(
     for condition in conditions:
         for bound in bounds(condition):
             kind = schemas[bound.column.source].field(bound.column.name).type
-            exact = pa.types.is_integer(kind) or (pa.types.is_floating(kind) and not bound.shifted)
-            if bound.minus is None and exact and abs(bound.value) <= _EXACT:
+            if bound.minus is None and _is_number(kind) and bound.is_exact(kind) and abs(bound.value) <= _EXACT:
                 limits.setdefault(bound.column, []).append((bound, condition))
     sides: tuple[list[Range], list[Range]] = ([], [])
     taken: set[int] = set()

@@ -162,8 +162,8 @@ def _literal(value: Any, kind: str) -> pa.Scalar:
     return pa.scalar(value, pa.int32() if -(1 << 31) <= value < 1 << 31 else pa.int64())
 
 
-def _alike(values: list[Datum]) -> list[Datum]:
-    """Values of one type, the narrowest that has all of them."""
+def _alike(values: list[Datum], digits: int = 38) -> list[Datum]:
+    """Values of one type, the narrowest that has all of them; decimals have at most so many digits."""
     kinds = [value.type for value in values if not pt.is_null(value.type)]
     if not kinds:
         return values
@@ -171,7 +171,8 @@ def _alike(values: list[Datum]) -> list[Datum]:
         every = all(kind == pa.float32() or (pt.is_integer(kind) and kind.bit_width < 32) for kind in kinds)
         target = pa.float32() if every else pa.float64()
     elif any(pt.is_decimal(kind) for kind in kinds):
-        target = _wide([kind for kind in kinds if pt.is_decimal(kind)], any(pt.is_integer(kind) for kind in kinds))
+        exact = [kind for kind in kinds if pt.is_decimal(kind)]
+        target = _wide(exact, any(pt.is_integer(kind) for kind in kinds), digits)
     elif all(pt.is_integer(kind) for kind in kinds):
         target = max(kinds, key=lambda kind: kind.bit_width)
     else:
@@ -190,10 +191,10 @@ def _to(value: Datum, target: pa.DataType) -> Datum:
     return (value.cast(pa.string()) if pt.is_decimal(value.type) and pt.is_floating(target) else value).cast(target)
 
 
-def _wide(kinds: list[pa.DataType], with_integers: bool) -> pa.DataType:
+def _wide(kinds: list[pa.DataType], with_integers: bool, digits: int) -> pa.DataType:
     scale = max(kind.scale for kind in kinds)
     whole = max([kind.precision - kind.scale for kind in kinds] + [19] * with_integers)
-    return pa.decimal128(min(whole + scale, 38), scale)
+    return (pa.decimal128 if digits <= 38 else pa.decimal256)(min(whole + scale, digits), scale)
 
 
 def _arithmetic(function: str) -> Callable[[list[Datum], str], Datum]:
@@ -230,7 +231,7 @@ def _compare(function: str) -> Callable[[list[Datum], str], Datum]:
     def apply(arguments: list[Datum], _: str) -> Datum:
         if any(pt.is_null(argument.type) for argument in arguments):
             return pa.scalar(None, pa.bool_())
-        a, b = _alike(arguments)
+        a, b = _alike(arguments, digits=76)  # any two decimals fit there
         found = pc.call_function(function, [a, b])
         if not pt.is_floating(a.type):
             return found
