@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import BadPipeline, UnreadableTable, UnsupportedType
+from penstock.errors import BadOption, BadPipeline, UnreadableTable, UnsupportedType
 from penstock.plan.pipeline import read_pipeline
 from penstock.plan.pipeline.columns import infer, name_of, type_of
 from penstock.plan.pipeline.csv_tables import table_path
@@ -302,6 +302,51 @@ def test_files_that_cannot_be_read_are_told_with_a_remedy(tmp_path: Path, conten
     (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(UnreadableTable, match=match):
         starting([str(tmp_path / "a.csv")], [], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("a.json", b'{"a": 1, "a": 2}\n', "a name of its own"),
+        ("a.json", b'{"a": 1e400}\n', "Write it as a text"),
+        ("a.json", b"", "Wait until something is in it"),
+        ("a.json", b"\n \n", "Wait until something is in it"),
+        ("a.json", '{"a": 1}\n'.encode("utf-16"), "iconv -f utf-16"),
+        ("a.csv", "a,b\n1,2\n".encode("utf-16-le"), "iconv -f utf-16"),
+        ("a.csv.gz", b"a,b\n1,2\n", "not packed as its name says"),
+        ("a.parquet", b"PAR", "no Parquet file"),
+    ],
+)
+def test_a_remedy_is_about_what_is_wrong(tmp_path: Path, name: str, content: bytes, match: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UnreadableTable, match=match):
+        starting([f"s={tmp_path / name}"], [], tmp_path)
+
+
+def test_a_folder_of_empty_files_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").touch()
+    with pytest.raises(BadOption, match="has only empty files"):
+        starting([f"s={tmp_path}"], [], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("a.csv", "n\n01067\n10115\n", pa.string()),
+        ("a.csv", "n\n1.5\n-007\n", pa.string()),
+        ("a.csv", "n\n0\n-0.5\n0.25\n", pa.float64()),
+        ("a.csv", "n\n\n12345678901234567890\n-5\n", pa.decimal128(38, 0)),
+        ("a.csv", f"n\n{'9' * 39}\n", pa.string()),
+        ("a.csv", "n\n12345678901234567890\n0.5\n", pa.float64()),
+        ("a.csv", "n\nnan\n1\n", pa.float64()),
+        ("a.json", '{"n": 12345678901234567890}\n{"n": null}\n{"n": 7}\n', pa.decimal128(38, 0)),
+        ("a.json", '{"n": 12345678901234567890}\n{"n": 0.5}\n', pa.float64()),
+        ("a.json", '{"n": %s}\n' % ("9" * 39), pa.string()),
+    ],
+)
+def test_no_digit_of_a_number_is_lost(tmp_path: Path, name: str, content: str, kind: pa.DataType) -> None:
+    (tmp_path / name).write_text(content)
+    assert infer(tmp_path, name[2:], {}).field("n").type == kind
 
 
 def test_values_of_several_types_are_told_as_such(tmp_path: Path) -> None:

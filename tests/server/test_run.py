@@ -148,6 +148,37 @@ def test_a_first_pipeline_runs_over_files_as_other_programs_write_them(tmp_path:
 
 
 @pytest.mark.spark
+def test_a_first_pipeline_loses_no_digit_and_no_record(tmp_path: Path, spark: SparkSession) -> None:
+    id_ = 12345678901234567890
+    (tmp_path / "sent.csv").write_text(f"zip,id,x\n01067,{id_},nan\n10115,5,-inf\n20095,-7,inf\n99999,0,1.5\n")
+    (tmp_path / "towns.csv").write_text("zip,town\n10115,Berlin\n20095,Hamburg\n")
+    (tmp_path / "seen.json").write_text(f'{{"id": {id_}, "at": "a"}}\n{{"id": 5, "at": "b"}}\n')
+    (tmp_path / "names.csv").write_text("id,name\n5,five\n7,seven\n")
+    for number, (stream, table) in enumerate((("sent.csv", "towns.csv:zip"), ("seen.json", "names.csv:id"))):
+        place = tmp_path / f"run-{number}"
+        place.mkdir()
+        (place / "pipeline.toml").write_text(starting([str(tmp_path / stream)], [str(tmp_path / table)], place))
+        text = (place / "pipeline.toml").read_text()
+        text += f'[queries.whole]\nsql = "SELECT * FROM {stream[:4]}"\nsink = {{ path = "whole/" }}\n'
+        (place / "pipeline.toml").write_text(text)
+        running = Run(checked(place)[0], spark, lambda *_: None).start()
+        try:
+            assert running.wait(240)
+        finally:
+            running.stop()
+        assert running.faults() == {}
+    sent = {row["zip"]: (row["id"], str(row["x"])) for row in pq.read_table(tmp_path / "run-0" / "whole").to_pylist()}
+    assert sent == {"01067": (id_, "nan"), "10115": (5, "-inf"), "20095": (-7, "inf"), "99999": (0, "1.5")}
+    joined = pq.read_table(tmp_path / "run-0" / "enriched").to_pylist()
+    assert {row["zip"]: row["town"] for row in joined} == {"10115": "Berlin", "20095": "Hamburg"}
+    seen = pq.read_table(tmp_path / "run-1" / "whole")["id"].to_pylist()
+    assert sorted(seen) == [5, id_]
+    assert [(row["id"], row["name"]) for row in pq.read_table(tmp_path / "run-1" / "enriched").to_pylist()] == [
+        (5, "five")
+    ]
+
+
+@pytest.mark.spark
 def test_a_socket_is_read_and_not_gone_on_with(tmp_path: Path, spark: SparkSession) -> None:
     with socket.create_server(("127.0.0.1", 0)) as said:
         (tmp_path / "pipeline.toml").write_text(f"""

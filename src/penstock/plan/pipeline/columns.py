@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from itertools import islice
+from json import loads
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -47,6 +50,7 @@ _WITH_FOLDERS = ("parquet", "csv")
 IN_MICROSECONDS = (
     'With pandas, in microseconds: to_parquet(…, coerce_timestamps="us", allow_truncated_timestamps=True).'
 )
+_WRITTEN = 'columns = { order_id = "long", ordered_at = "timestamp" }'
 _IN_UTF8 = "Files are read as UTF-8: convert them first, for example iconv -f latin1 -t utf-8 old.csv > new.csv."
 _ONE_A_LINE = "Write every record as one line: jq -c . old.json > new.json; of an array, jq -c '.[]'."
 
@@ -111,8 +115,8 @@ def found(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
     files = data_files(path, f".{format_}")
     if not files:
         raise UnreadableTable(
-            f"{path} has no {format_} files yet, so its columns are not known.",
-            do='Write them down: columns = { order_id = "long", ordered_at = "timestamp" }.',
+            f"{path} has no {format_} files yet with something in them, so its columns are not known.",
+            do=f"Write them down: {_WRITTEN}.",
         )
     try:
         schemas = [_schema(file, format_, options) for file in islice(files, _FILES)]
@@ -122,17 +126,28 @@ def found(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
         outside = [field for field in folder_columns(path, format_) if field.name not in inside.names]
         return pa.schema([*inside, *(outside if format_ in _WITH_FOLDERS else ())])
     except (OSError, pa.ArrowException, UnicodeDecodeError) as fault:
-        do = "Write them down: columns = { … }, and the options of the format: options = { … }."
-        if isinstance(fault, UnicodeDecodeError) or "UTF8" in str(fault):
-            do = _IN_UTF8
-        elif re.search(r"Column\(.+\) changed from |incompatible types", str(fault)):
-            do = "The values of one field are of different types. Write every one of them in the same."
-        elif format_ == "json":
-            do = _ONE_A_LINE
-        raise UnreadableTable(
-            f"{path}: its columns cannot be found: {str(fault).splitlines()[0]}",
-            do=do,
-        ) from fault
+        what = f"{path}: its columns cannot be found: {str(fault).splitlines()[0]}"
+        raise UnreadableTable(what, do=_remedy(fault, format_)) from fault
+
+
+def _remedy(fault: Exception, format_: str) -> str:
+    """What to do about what Arrow said; the first that fits."""
+    said = str(fault)
+    known = {
+        "UTF8|utf-8": _IN_UTF8,
+        r"Column\(.+\) changed from |incompatible types": "The values of one field are of different types. Write every "
+        "one of them in the same.",
+        "was specified twice": "Give every field of a record a name of its own.",
+        "Number too big": f"Spark has no such number. Write it as a text, or write the columns down: {_WRITTEN}.",
+        "Empty (CSV|JSON) file|has no records": f"Wait until something is in it, or write down {_WRITTEN}.",
+        "compressed|inflate|bzip2|[Zz][Ss][Tt][Dd]": "It is damaged, or not packed as its name says. Pack it anew.",
+        "Parquet": "It is damaged, or no Parquet file. Write it anew, or take it away.",
+    }
+    if found := next((do for pattern, do in known.items() if re.search(pattern, said)), None):
+        return found
+    if format_ == "json":
+        return _ONE_A_LINE
+    return "Write them down: columns = { … }, and the options of the format: options = { … }."
 
 
 def _together(schemas: list[pa.Schema], *, texts: bool) -> pa.Schema:
@@ -260,6 +275,8 @@ def _schema(file: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
         return _parquet_schema(file)
     if format_ == "json":
         head = _head(file)
+        if head.isspace():
+            raise pa.ArrowInvalid("The file has no records")
         records = json.read_json(pa.BufferReader(head), json.ReadOptions(block_size=len(head) + 1))
         if records.num_rows != sum(not line.isspace() for line in head.splitlines() if line):
             raise UnreadableTable(
@@ -267,11 +284,63 @@ def _schema(file: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
                 why="Of a stream of JSON every line is a record; each of these lines would be set aside.",
                 do=_ONE_A_LINE,
             )
-        return records.schema
+        return _with_large_numbers(records.schema, head)
     rows = _csv_rows(file, options)
     for name in (field.name for field in rows.schema if pa.types.is_binary(field.type)):
         raise UnreadableTable(f"{file}: values of {name!r} are not UTF-8.", do=_IN_UTF8)
-    return rows.schema
+    numbers = [name for name, kind in zip(rows.schema.names, rows.schema.types, strict=True) if _is_number(kind)]
+    written = _csv_rows(file, options, texts=numbers) if numbers else rows
+    return pa.schema(
+        [
+            field.with_type(_type_as_written(written.column(place), field.type)) if _is_number(field.type) else field
+            for place, field in enumerate(rows.schema)
+        ]
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _type_as_written(numbers: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType:
+    """The type that keeps what is written: zeros in front, as of ZIP codes, and digits beyond 64 bits.
+
+    >>> _type_as_written(pa.chunked_array([["01067", "10115"]]), pa.int64())
+    DataType(string)
+    """
+    if pc.any(pc.match_substring_regex(numbers, r"^\s*[+-]?0[0-9]")).as_py():
+        return pa.string()
+    if not pa.types.is_floating(kind):
+        return kind
+    whole = pc.all(pc.match_substring_regex(numbers, r"^\s*[+-]?[0-9]+\s*$"), min_count=1).as_py()
+    return _of_digits(pc.max(pc.utf8_length(numbers)).as_py()) if whole else kind
+
+
+def _of_digits(most: int) -> pa.DataType:
+    return pa.decimal128(38, 0) if most <= 38 else pa.string()
+
+
+def _with_large_numbers(schema: pa.Schema, head: bytes) -> pa.Schema:
+    """The columns of JSON records, where whole numbers that 64 bits do not hold keep their digits.
+
+    >>> _with_large_numbers(pa.schema({"id": pa.float64()}), b'{"id": 12345678901234567890}').types
+    [Decimal128Type(decimal128(38, 0))]
+    """
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+    if not floats:
+        return schema
+    lines = (line for line in head.decode("utf-8-sig", errors="replace").split("\n") if line and not line.isspace())
+    try:
+        records = [loads(line, parse_int=Decimal) for line in lines]
+    except ValueError:
+        return schema  # Arrow reads a little more than JSON has, such as -inf
+    for name in floats:
+        numbers = [record[name] for record in records if record.get(name) is not None]
+        if all(isinstance(number, Decimal) for number in numbers):
+            digits = max(len(number.as_tuple().digits) for number in numbers)
+            place = schema.get_field_index(name)
+            schema = schema.set(place, pa.field(name, _of_digits(digits)))
+    return schema
 
 
 def _parquet_schema(file: Path) -> pa.Schema:
@@ -283,9 +352,25 @@ def _parquet_schema(file: Path) -> pa.Schema:
     return pa.schema([field.with_type(TYPES["timestamp"]) if field.name in ours else field for field in schema])
 
 
-def _csv_rows(file: Path, options: Mapping[str, str]) -> pa.Table:
+def _csv_rows(file: Path, options: Mapping[str, str], texts: Sequence[str] = ()) -> pa.Table:
     head = _head(file, quote=ord('"'))
-    return csv.read_csv(pa.BufferReader(head), **csv_options(options, block=len(head) + 1))
+    how = csv_options(options, block=len(head) + 1)
+    how["convert_options"].column_types = dict.fromkeys(texts, pa.string())  # type: ignore[attr-defined]
+    return csv.read_csv(pa.BufferReader(head), **how)
+
+
+def other_words(path: Path, options: Mapping[str, str]) -> dict[str, str]:
+    """Options for Spark, where numbers that are none are written in words that it does not know: nan, inf."""
+    file = data_files(path, ".csv")[0]
+    schema = _schema(file, "csv", options)
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+    words = {word for name in floats for word in pc.unique(_csv_rows(file, options, texts=floats)[name]).to_pylist()}
+    told: dict[str, str] = {}
+    for word in sorted(str(word) for word in words - {None, "NaN", "Inf", "-Inf", "Infinity", "-Infinity"}):
+        if found := re.fullmatch(r"([+-]?)(nan|inf|infinity)", word, re.IGNORECASE):
+            option = "nanValue" if found[2].lower() == "nan" else "negativeInf" if found[1] == "-" else "positiveInf"
+            told[option] = word
+    return told
 
 
 def comma_numbers(path: Path, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -300,6 +385,8 @@ def _head(file: Path, quote: int = -1) -> bytes:
     """The records at the beginning of a file; all of a small one."""
     with pa.input_stream(file, compression="detect") as opened:
         head: bytes = opened.read(_BYTES)
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head[:4]:
+            raise UnreadableTable(f"{file} is UTF-16, as it seems.", do=_IN_UTF8.replace("latin1", "utf-16"))
         while more := opened.read(_BYTES):
             # The line of names alone says nothing of the values, and a first record may be a long one.
             if len(head) >= _LONGEST or _whole_records(head, quote).count(b"\n") > 1:

@@ -26,6 +26,7 @@ from penstock.plan.pipeline.columns import (
     found,
     name_of,
     nanoseconds,
+    other_words,
 )
 from penstock.plan.pipeline.spec import FILES
 from penstock.tables import table as open_table
@@ -54,6 +55,10 @@ class _Found:
     outside: tuple[str, ...] = ()
     #: Texts that would be numbers, if a point stood in them instead of a comma.
     commas: tuple[str, ...] = ()
+    #: Options that say in which words numbers are written that are none.
+    words: tuple[tuple[str, str], ...] = ()
+    #: Whether the columns are to be written down, because they are not those that would be found.
+    decided: bool = False
 
     @property
     def time(self) -> str | None:
@@ -61,7 +66,10 @@ class _Found:
 
     @property
     def options(self) -> list[str]:
-        return [f"options = {{ sep = {_text(self.separator)} }}"] if self.separator else []
+        told = [("sep", self.separator)] if self.separator else []
+        told += () if self.key else self.words  # a table is read by Arrow, which knows them all
+        said = ", ".join(f"{name} = {_text(value)}" for name, value in told)
+        return [f"options = {{ {said} }}"] if said else []
 
 
 def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
@@ -71,6 +79,7 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
     read = [_found(said, base) for said in streams]
     joined = [_found(said, base, keyed=True) for said in tables]
     read = [_with_keys_of(one, joined) for one in read]
+    joined = [_with_types_of(one, read) for one in joined]
     names = [one.name.lower() for one in (*read, *joined)]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise BadOption(f"Two are called {twice!r}.", do=f"Give one another name: --stream other={twice}/")
@@ -81,12 +90,11 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
         "",
     ]
     for one in read:
-        columns = ", ".join(f'{_key(field.name)} = "{name_of(field.type)}"' for field in one.columns)
         parts += [
             f"[streams.{one.name}]",
             f"path = {_text(one.path)}",
             f'format = "{one.format}"',
-            f"columns = {{ {columns} }}",
+            _columns_said(one),
         ]
         parts += _not_read(one)
         parts += (
@@ -103,11 +111,17 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
             f"[tables.{one.name}]",
             f"path = {_text(one.path)}",
             f"key = [{key}]",
+            *([_columns_said(one)] if one.decided else []),
             *_commas(one),
             *one.options,
             "",
         ]
     return "\n".join([*parts, *_query(read, joined)]) + "\n"
+
+
+def _columns_said(one: _Found) -> str:
+    columns = ", ".join(f'{_key(field.name)} = "{name_of(field.type)}"' for field in one.columns)
+    return f"columns = {{ {columns} }}"
 
 
 def _not_read(one: _Found) -> list[str]:
@@ -135,6 +149,19 @@ def _with_keys_of(stream: _Found, tables: Sequence[_Found]) -> _Found:
     texts = {name for table in tables for name in table.key if pa.types.is_string(table.columns.field(name).type)}
     columns = [pa.field(field.name, pa.string()) if field.name in texts else field for field in stream.columns]
     return replace(stream, columns=pa.schema(columns))
+
+
+def _with_types_of(table: _Found, streams: Sequence[_Found]) -> _Found:
+    """The table with its key in the stream's types: those of few rows, or none, may be another's of many."""
+    if table.format != "csv":
+        return table
+    known = {field.name: field.type for stream in reversed(streams) for field in stream.columns}
+    wanted = {name for name in table.key if name in known and pa.types.is_integer(table.columns.field(name).type)}
+    wanted = {name for name in wanted if pa.types.is_string(known[name]) or pa.types.is_decimal(known[name])}
+    if not wanted:
+        return table
+    columns = [pa.field(f.name, known[f.name]) if f.name in wanted else f for f in table.columns]
+    return replace(table, columns=pa.schema(columns), decided=True)
 
 
 def _query(streams: list[_Found], tables: list[_Found]) -> list[str]:
@@ -173,7 +200,11 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
     where = local(path)
     format_ = next((kind for kind in FILES if data_files(where, f".{kind}") and _has(where, kind)), None)
     if format_ is None:
-        raise BadOption(f"{where} has no files of {', '.join(FILES)}.", do="Give a file, or a folder of such files.")
+        empty = where.is_dir() and any(_has(where, kind) for kind in FILES)
+        raise BadOption(
+            f"{where} has {'only empty' if empty else 'no'} files of {', '.join(FILES)}.",
+            do="Wait until something is in them." if empty else "Give a file, or a folder of such files.",
+        )
     separator = _separator(where) if format_ == "csv" else None
     there = _columns(where, format_, key, separator)
     fine = nanoseconds(where) if format_ == "parquet" and not key else []
@@ -188,9 +219,11 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", called):
         raise BadOption(f"{called!r} is not a name.", do="Give one: --stream orders=2024-orders/")
     shown = os.path.relpath(where, base.absolute()).replace("\\", "/")
-    commas = comma_numbers(where, {"sep": separator} if separator else {}) if format_ == "csv" else ()
+    options = {"sep": separator} if separator else {}
+    commas = comma_numbers(where, options) if format_ == "csv" else ()
+    words = tuple(other_words(where, options).items()) if format_ == "csv" else ()
     return _Found(
-        called, shown, format_, columns, key, separator, left_out, tuple(fine), () if key else outside, commas
+        called, shown, format_, columns, key, separator, left_out, tuple(fine), () if key else outside, commas, words
     )
 
 
@@ -208,8 +241,11 @@ def _has(path: Path, format_: str) -> bool:
 
 def _separator(path: Path) -> str | None:
     """What separates names that would be one name with commas between them."""
-    with pa.input_stream(data_files(path, ".csv")[0], compression="detect") as file:
-        names = file.read(1 << 16).decode("utf-8", errors="replace").partition("\n")[0]
+    try:
+        with pa.input_stream(data_files(path, ".csv")[0], compression="detect") as file:
+            names = file.read(1 << 16).decode("utf-8", errors="replace").partition("\n")[0]
+    except OSError:
+        return None  # who looks for the columns says what is wrong
     bare = re.sub(r'"[^"]*"', "", names)  # a comma in quotes is part of a name
     return next((mark for mark in (";", "\t", "|") if mark in bare and "," not in bare), None)
 
