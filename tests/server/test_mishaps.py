@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.cli.pipeline import run, tell_news
+from penstock.cli.pipeline import run, tell, tell_news
 from penstock.cli.say import complaints, console
 from penstock.cli.serve import Asked, serve
 from penstock.errors import BadOption
@@ -205,17 +206,24 @@ def test_a_query_of_the_file_is_removed_in_the_file(tmp_path: Path) -> None:
 
 def test_what_fails_while_others_run_is_told_at_once_and_once() -> None:
     faults: dict[str, BaseException] = {}
-    running: Any = SimpleNamespace(faults=lambda: faults)
-    known: dict[str, str] = {}
-    with console.capture() as said:
-        known = tell_news(running, known)
+    engine = SimpleNamespace(queries=list, progress=lambda: {"groups": []})
+    running: Any = SimpleNamespace(faults=lambda: faults, engine=engine)
+    told: set[tuple[str, str]] = set()
+    with console.capture() as said, complaints.capture() as why:
+        tell_news(running, told)
         faults["one"] = BadOption("Its table is gone.")
         for _ in range(3):
-            known = tell_news(running, known)
+            tell_news(running, told)
+        # Queries of a group fail together; it is started again, and fails in the same way.
+        for run in range(3):
+            faults |= dict.fromkeys(["two", "three"], RuntimeError(f"Query [id = {uuid4()}] failed: task {run}"))
+            tell_news(running, told)
+            del faults["two"], faults["three"]
+            tell_news(running, told)
         faults["two"] = AssertionError()
-        known = tell_news(running, known)
-    assert said.get().split() == ["one", "failed", "two", "failed"]
-    assert known.keys() == {"one", "two"}
+        assert tell(running, told) == 1
+    assert said.get().splitlines() == ["one failed", "two, three failed", "one failed, as told above", "two failed"]
+    assert why.get().count("Its table is gone.") == why.get().count("Query [id") == 1
 
 
 def test_an_error_of_sparks_is_told_by_what_it_is_about() -> None:
@@ -223,7 +231,7 @@ def test_an_error_of_sparks_is_told_by_what_it_is_about() -> None:
     fault.add_note("In short: a.csv has other names.")
     running: Any = SimpleNamespace(faults=lambda: {"one": fault})
     with console.capture(), complaints.capture() as said:
-        tell_news(running, {})
+        tell_news(running, set())
     assert said.get().startswith("PenstockError: In short: a.csv has other names.")
 
 

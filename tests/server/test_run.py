@@ -98,7 +98,7 @@ def test_a_pipeline_runs_to_its_end_and_goes_on_when_run_again(folder: Path, spa
         finally:
             running.stop()
         with console.capture() as said:
-            assert tell(running) == 0
+            assert tell(running, set()) == 0
         assert said.get().count("2 rows, each with the reason, in") == (0 if first else 3)
         orders = pa.table({"order_id": list(range(total)), "product_id": [n % 12 for n in range(total)]})
         dear = duckdb.sql("SELECT order_id FROM orders WHERE product_id % 12 BETWEEN 5 AND 9").fetchall()

@@ -82,18 +82,21 @@ def run(path: Path) -> int:
             running = Run(pipeline, spark, show).start()
             console.print(f"running: {', '.join(pipeline.queries)}; Ctrl-C stops", style="dim", soft_wrap=True)
             try:
-                known: dict[str, str] = {}
+                told: set[tuple[str, str]] = set()
                 while not asked.is_set() and not running.wait(0.2):
-                    known = tell_news(running, known)
+                    tell_news(running, told)
             finally:
                 running.stop()
-            return tell(running)
+            return tell(running, told)
         finally:
             shut_down()
 
 
-def tell(running: Run) -> int:
-    """What each query gave, what is beside the results and where, and what failed; 0 if nothing did."""
+def tell(running: Run, told: set[tuple[str, str]]) -> int:
+    """What each query gave, what is beside the results and where, and what failed; 0 if nothing did.
+
+    Of a failure that was told before, it says no more than that it was the last word.
+    """
     for query in running.engine.queries():
         rows = "" if query["rows_since_start"] is None else f"{query['rows_since_start']:,} results"
         said = running.engine.pipeline.queries.get(query["name"])
@@ -108,22 +111,37 @@ def tell(running: Run) -> int:
                 soft_wrap=True,
             )
     faults = running.faults()
-    for name, fault in faults.items():
-        _tell_fault(name, fault)
+    if known := [name for name, fault in faults.items() if (name, _about(fault)) in told]:
+        console.print(f"[red]{escape(', '.join(known))} failed[/], as told above", soft_wrap=True)
+    tell_news(running, told)
     return 1 if faults else 0
 
 
-def tell_news(running: Run, known: dict[str, str]) -> dict[str, str]:
-    """Tell what failed since `known`, at once: the others go on, and nobody would know. Gives what is known now."""
+def tell_news(running: Run, told: set[tuple[str, str]]) -> None:
+    """Tell what failed, at once: the others go on, and nobody would know. `told` is what was told already.
+
+    Queries of one group fail together, and a group that is started again may fail in the same way.
+    """
+    news: dict[str, list[str]] = {}
     faults = running.faults()
     for name, fault in faults.items():
-        if known.get(name) != str(fault):
-            _tell_fault(name, fault)
-    return {name: str(fault) for name, fault in faults.items()}
+        if (name, _about(fault)) not in told:
+            news.setdefault(_about(fault), []).append(name)
+    for about, names in news.items():
+        _tell_fault(", ".join(names), faults[names[0]])
+        told |= {(name, about) for name in names}
 
 
-def _tell_fault(name: str, fault: BaseException) -> None:
-    console.print(f"[red]{escape(name)} failed[/]", soft_wrap=True)
+def _about(fault: BaseException) -> str:
+    """What tells a failure from others: Spark's errors have the numbers of runs, tasks and attempts in them."""
+    notes: list[str] = getattr(fault, "__notes__", [])
+    if isinstance(fault, PenstockError) or notes:
+        return notes[0] if notes else str(fault)
+    return f"{type(fault).__name__} {re.sub(r'[0-9a-f]{8}-[0-9a-f-]{27}|[0-9]+', '', str(fault).partition(chr(10))[0])}"
+
+
+def _tell_fault(names: str, fault: BaseException) -> None:
+    console.print(f"[red]{escape(names)} failed[/]", soft_wrap=True)
     if isinstance(fault, PenstockError):
         show_error(fault)
         return
