@@ -175,6 +175,22 @@ def test_columns_are_those_of_the_live_results(desk: Desk, shed: Shed):
     assert both.num_rows == duckdb.sql("SELECT count(*) FROM stream JOIN rows USING (k)").fetchall()[0][0]
 
 
+def test_old_dates_are_what_they_were_in_a_session_that_takes_them_for_julian(desk: Desk, shed: Shed):
+    days, times = (
+        pa.array([-719_162, -200_000], pa.date32()),
+        pa.array([-(6 << 53), -(1 << 54)], pa.timestamp("us", "UTC")),
+    )
+    stream = pa.table({"product_id": [1, 2], "day": days, "at": times})
+    shed.add(stream)
+    rows = pa.table({"product_id": [1, 2], "price": [1.5, 2.5]})
+    desk.spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY")
+    try:
+        catch(desk, desk.table(rows, "product_id"))
+    finally:
+        desk.spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")
+    is_join(desk, shed, rows)
+
+
 def test_paths_with_characters_that_stand_for_others(desk: Desk):
     odd = Desk(desk.spark, desk.folder / "day=1" / "a[b]{c}")
     odd.folder.mkdir(parents=True)
@@ -208,16 +224,27 @@ def test_pages_of_which_much_is_wanted_are_read_in_order(desk: Desk, shed: Shed,
 
 def test_another_kind_of_join_than_the_flow_made_is_refused(tmp_path: Path):
     """A left join whose archive is joined by default, that is inner, would lack the rows without partner."""
-    checkpoint = tmp_path / "ck"
+    fault = r"is a left join, and this catch-up an inner one(.|\n)*how=\"left\""
+    _refused(tmp_path, {"how": "left"}, "product_id", fault)
+
+
+def test_a_join_on_other_columns_than_the_flow_made_is_refused(tmp_path: Path):
+    """It would be committed as the rest of the exact join, and could not be taken back."""
+    flow = {"how": "inner", "on": "product_id = product_id"}
+    _refused(tmp_path, flow, "order_id", "joins on product_id = product_id, and this catch-up on order_id = product_id")
+
+
+def _refused(folder: Path, flow: dict[str, str], on: str, match: str) -> None:
+    checkpoint = folder / "ck"
     checkpoint.mkdir()
-    write_whole(checkpoint / "penstock.json", {"format": 1, "identity": {"how": "left"}, "id": "a-checkpoint"})
-    shed = Shed(tmp_path / "archive", checkpoint=checkpoint)
+    write_whole(checkpoint / "penstock.json", {"format": 1, "identity": flow, "id": "a-checkpoint"})
+    shed = Shed(folder / "archive", checkpoint=checkpoint)
     shed.add(orders())
-    (tmp_path / "table").mkdir()
-    pq.write_table(products(), tmp_path / "table" / "a.parquet")
-    table = ps.table(tmp_path / "table", key="product_id")
-    with pytest.raises(PlanError, match=r"is a left join, and this catch-up an inner one(.|\n)*how=\"left\""):
-        ps.catch_up(None, tmp_path / "archive", table, on="product_id", into=tmp_path / "out")  # type: ignore[arg-type]
+    (folder / "table").mkdir()
+    pq.write_table(products(), folder / "table" / "a.parquet")
+    table = ps.table(folder / "table", key="product_id")
+    with pytest.raises(PlanError, match=match):
+        ps.catch_up(None, folder / "archive", table, on=on, into=folder / "out")  # type: ignore[arg-type]
 
 
 # -- once --------------------------------------------------------------------------------------------------------------

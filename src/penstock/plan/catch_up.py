@@ -8,6 +8,7 @@ from typing import get_args
 import pyarrow as pa
 
 from penstock.errors import BadOption, PlanError, UnsupportedType
+from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.results import How
 from penstock.kernels.mesh.shedding import REASON
 from penstock.tables.base import Table
@@ -72,6 +73,13 @@ class CatchUpPlan:
                 f"The flow that shed these rows is {_a(was)} join, and this catch-up {_a(self.how)} one.",
                 why="Its results and those of the catch-up together would be those of neither.",
                 do=f'Give how="{was}".',
+            )
+        ours = Equal(self.on).describe(self.table.key)
+        if flow.get("on", ours) != ours:
+            raise PlanError(
+                f"The flow that shed these rows joins on {flow['on']}, and this catch-up on {ours}.",
+                why="Its results and those of the catch-up together would be those of neither.",
+                do="Give `on` and the table's key as in the flow.",
             )
 
     def check_goes_on(self, before: dict[str, str]) -> None:

@@ -142,11 +142,21 @@ def _plainly(failure: Exception) -> BaseException:
 
 
 def _archived_rows(spark: SparkSession, plan: CatchUpPlan, portion: Portion) -> DataFrame:
-    whole = spark_schema(plan.stream.append(pa.field(REASON, pa.string())))
-    # A session may be told to pass over what it cannot read, and a path like day=1 is no column here.
-    options = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "recursiveFileLookup": "true"}
-    frame = spark.read.schema(whole).options(**options).parquet(*map(_literal, portion.files))
+    frame = read_archived(spark, plan.stream.append(pa.field(REASON, pa.string())), portion.files)
     return frame.drop(REASON).toDF(*(f"s{i}" for i in range(len(plan.stream))))
+
+
+def read_archived(spark: SparkSession, schema: pa.Schema, files: Iterable[Path]) -> DataFrame:
+    """The rows of an archive's files, whatever the session is set to."""
+    # A session may be told to pass over what it cannot read, or to take old dates for those of another calendar,
+    # and a path like day=1 is no column here.
+    options = {
+        "ignoreMissingFiles": "false",
+        "ignoreCorruptFiles": "false",
+        "recursiveFileLookup": "true",
+        "datetimeRebaseMode": "CORRECTED",
+    }
+    return spark.read.schema(spark_schema(schema)).options(**options).parquet(*map(_literal, files))
 
 
 def _literal(path: Path) -> str:

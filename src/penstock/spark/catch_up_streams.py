@@ -25,7 +25,7 @@ from penstock.kernels.window.notes import AHEAD
 from penstock.kernels.window.shape import ARCHIVE, NOTES, RESIDENCE, RESIDENCE_SCHEMA, Shape, truths
 from penstock.kernels.window.windows import LEFT, RIGHT, LandmarkWindow, RowWindow, TimeWindow
 from penstock.spark.archive import Archive
-from penstock.spark.catch_up import _literal, check_apart
+from penstock.spark.catch_up import check_apart, read_archived
 from penstock.spark.crash import crash_point
 from penstock.spark.failures import cause
 from penstock.spark.jobs import watched
@@ -188,7 +188,6 @@ class _Job:
         return [{"name": row["file"], "rows": row["rows"], "bytes": row["bytes"]} for row in rows]
 
     def _read(self, channel: str, schema: pa.Schema) -> DataFrame:
-        options = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false", "recursiveFileLookup": "true"}
         files = self._files[channel]
         if not files:
             empty = self._spark.createDataFrame([], spark_schema(schema))
@@ -197,7 +196,7 @@ class _Job:
                 .withColumn("_file", fn.lit(""))
                 .withColumn("_row", fn.lit(0).cast("long"))
             )
-        frame = self._spark.read.schema(spark_schema(schema)).options(**options).parquet(*map(_literal, files))
+        frame = read_archived(self._spark, schema, files)
         batch = fn.regexp_extract(fn.col("_metadata.file_name"), r"part-(\d+)-", 1).cast("long")
         return frame.select(
             "*", batch.alias("_batch"), fn.col("_metadata.file_name").alias("_file"),
