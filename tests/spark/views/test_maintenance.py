@@ -6,12 +6,14 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock import View
 from penstock.errors import PenstockError
 from penstock.plan.view import Changing, TableSpec, ViewPlan
 from penstock.spark.files import write_whole
@@ -176,6 +178,39 @@ def test_nothing_stays_of_values_that_are_gone(spark, tmp_path, monkeypatch):
     assert math.isnan(shown[-2].pop("s"))
     last = {"lo": 7, "hi": 8, "n": 2, "total": most, "mean": float(most)}
     assert shown == [gone, back, last, last]
+
+
+MEANS = {
+    "as in the table": ((9, 2), ("1", "2", "2"), "1.666667"),
+    "many digits after the point": ((28, 10), ("1", "2", "2"), "1.66666666666667"),
+    "as many as there are": ((38, 30), ("1", "2", "-8"), "-1.6666666666666666666666666666666667"),
+    "many before": ((38, 0), ("1e33", "2e33", "2e33"), "1666666666666666666666666666666666.6667"),
+}
+
+
+@pytest.mark.parametrize("case", MEANS)
+def test_a_mean_of_decimals_has_four_more_digits(spark, tmp_path, case):
+    """All of them right, of decimals as wide as there are; NULL only of no values."""
+    (precision, scale), values, mean = MEANS[case]
+    decimal = pa.decimal128(precision, scale)
+    have = pa.array([*map(Decimal, values), None], decimal)
+    pq.write_table(pa.table({"k": [1] * len(values) + [2], "x": have}), tmp_path / "t.parquet")
+    sql = "SELECT k, AVG(x) AS mean FROM t GROUP BY k HAVING AVG(x) <> 0 OR AVG(x) IS NULL"
+    with View(
+        sql, tables={"t": tmp_path / "t.parquet"}, at=tmp_path / "v", answer_within="1 hour", spark=spark
+    ) as view:
+        found = {row["k"]: row["mean"] for row in view.read().to_arrow().to_pylist()}
+    assert found == {1: Decimal(mean), 2: None}
+
+
+def test_a_mean_beyond_all_digits_is_an_error(spark, tmp_path):
+    pq.write_table(pa.table({"x": pa.array([Decimal("1e34")], pa.decimal128(38, 2))}), tmp_path / "t.parquet")
+    tables = {"t": tmp_path / "t.parquet"}
+    with (
+        View("SELECT AVG(x) AS m FROM t", tables=tables, at=tmp_path / "v", answer_within="1 h", spark=spark) as view,
+        pytest.raises(Exception, match="NUMERIC_VALUE_OUT_OF_RANGE"),
+    ):
+        view.read().to_arrow()
 
 
 def left_wrong(view):

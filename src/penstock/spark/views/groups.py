@@ -8,6 +8,7 @@ floating numbers, where subtracting is not exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from functools import cached_property, reduce
 from operator import mul
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ ROWS = "rows"
 LOST = "lost"
 #: What 64-bit numbers are added up in: on the way to a sum that fits, others may not, and −2⁶³ has no opposite.
 _WIDE = DecimalType(38, 0)
+#: Those of a decimal.
+_MOST_DIGITS = 38
 
 
 @dataclass(frozen=True)
@@ -242,7 +245,7 @@ class Groups:
         type_ = self._types[part.number]
         if isinstance(type_, DecimalType):
             shown = DecimalType(min(38, type_.precision + 4), min(type_.scale + 4, 37))
-            return fn.when(some, fn.try_divide(fn.col(kept.total), fn.col(kept.count)).cast(shown))
+            return fn.when(some, _mean(fn.col(kept.total), self._sum_type(kept), fn.col(kept.count), shown))
         return fn.when(some, fn.try_divide(fn.col(kept.total).cast("double"), fn.col(kept.count)))
 
     def _argument(self, kept: _Kept) -> SparkColumn:
@@ -262,6 +265,25 @@ class Groups:
 
     def _floating(self, kept: _Kept) -> bool:
         return isinstance(self._types[kept.number], (FloatType, DoubleType))
+
+
+def _mean(total: SparkColumn, summed: DecimalType, count: SparkColumn, shown: DecimalType) -> SparkColumn:
+    """A sum of decimals by how many there are, which is not none.
+
+    What Spark divides has as many digits after the point as the sum's own before it leave, six at the least. Where that
+    is not what is shown, it is divided by Python: the last digits would be zeros, or there would be too few before.
+    """
+    after = max(_MOST_DIGITS - (summed.precision - summed.scale), 6)
+    if after >= shown.scale and _MOST_DIGITS - after >= shown.precision - shown.scale:
+        return (total / count).cast(shown)
+    unit = Decimal(1).scaleb(-shown.scale)
+
+    def divided(of: Decimal | None, by: int) -> Decimal | None:
+        # Enough to round once only; without rows there is nothing to divide, and Spark may ask all the same.
+        with localcontext(prec=4 * _MOST_DIGITS):
+            return (of / by).quantize(unit, ROUND_HALF_UP) if of is not None and by else None
+
+    return fn.udf(divided, shown, useArrow=False)(total, count)
 
 
 def named(part: Column) -> str:
