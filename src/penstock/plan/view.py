@@ -90,6 +90,8 @@ class TableSpec:
     schema: pa.Schema
     key: tuple[str, ...] = ()
     changes: bool = True
+    #: The column of changes that says what they do; none of a table that never changes.
+    operation: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,17 @@ class ViewPlan:
             for column in spec.key:
                 if column not in spec.schema.names:
                     raise UnknownColumn.among(column, spec.schema.names, f"The table {name}")
-            if _SIGN in spec.schema.names:
-                raise BadOption(f"{name} has a column {_SIGN}, which is ours.", do="Rename it.")
+            if len({*spec.key}) < len(spec.key):
+                raise BadOption(f"The key of {name} has a column twice.", do="Name each once.")
+            for column in spec.schema.names:
+                # Letter case does not tell columns apart.
+                if column.lower() == _SIGN:
+                    raise BadOption(f"{name} has a column {column}, which is ours.", do="Rename it.")
+                if column.lower() == spec.operation.lower():
+                    raise BadOption(
+                        f"{name} has a column {column}, which says of changes what they do.",
+                        do="Leave it out of the table, or have changes say it in another column: operation=….",
+                    )
         query = analyse(sql, {name: spec.schema for name, spec in tables.items()})
         unused = sorted(set(tables) - {source.table for source in query.sources})
         if unused:

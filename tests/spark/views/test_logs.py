@@ -139,3 +139,18 @@ def test_other_forms_of_the_same_value_are_read(tmp_path: Path) -> None:
     pq.write_table(pa.table(given), tmp_path / "a.parquet")
     [row] = changes.read(changes.waiting(())).to_pylist()
     assert row == {"n": 5, "d": Decimal("19.99"), "s": "a", "none": None, "op": "a"}
+
+
+def test_files_of_one_entry_are_put_in_order_whatever_integers_they_have(tmp_path: Path) -> None:
+    changes = Log("t", tmp_path, Changing(tmp_path, operation="op", order="at"), pa.schema([("x", pa.int64())]))
+    entry = tmp_path / "000001"
+    entry.mkdir()
+    for name, at, width in (("At", [3, 1], pa.int32()), ("at", [2, None], pa.int64())):
+        rows = pa.table({"x": pa.array(at, width), name: pa.array(at, width), "op": ["insert", "delete"]})
+        pq.write_table(rows, entry / f"{width}.parquet")
+    found = changes.read(changes.waiting(())).to_pylist()
+    assert [(row["x"], row["op"]) for row in found] == [(1, "delete"), (2, "insert"), (3, "insert"), (None, "delete")]
+    texts = pa.table({"x": [4], "at": ["late"], "op": ["insert"]})
+    pq.write_table(texts, entry / "text.parquet")
+    with pytest.raises(UnsupportedType, match="000001 has no order by at"):
+        changes.read(Log("t", tmp_path, Changing(tmp_path), pa.schema([])).waiting(()))

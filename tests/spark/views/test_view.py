@@ -211,6 +211,14 @@ def test_bad_input_is_found_before_anything_runs(spark, tmp_path):
         view(tables={"orders": 3})
     with pytest.raises(UnknownColumn, match="The table customers has no column"):
         view(tables={**two(world), "customers": ps.Changing(tmp_path / "customers", key="id")})
+    with pytest.raises(BadOption, match="key of customers has a column twice"):
+        view(tables={**two(world), "customers": ps.Changing(tmp_path / "customers", key=["c", "c"])})
+    # They would be found when the first change is read, again and again.
+    for column in ("_CHANGE_TYPE", "__Sign"):
+        pq.write_table(pa.table({"a": [1], column: ["x"]}), tmp_path / "own.parquet")
+        own = ps.Changing(tmp_path / "own.parquet", changes=tmp_path / "orders-changes")
+        with pytest.raises(BadOption, match=f"a has a column {column}, which"):
+            view(sql="SELECT COUNT(*) AS n FROM a", tables={"a": own})
     stream = spark.readStream.schema("c long").parquet(str(tmp_path / "customers-changes"))
     with pytest.raises(UnknownColumn, match="stream of changes"):
         view(tables={**two(world), "customers": ps.Changing(tmp_path / "customers", changes=stream)})

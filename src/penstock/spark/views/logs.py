@@ -118,18 +118,22 @@ class Log:
                     why=f"{entry.changes:,} changes of {self.table} in it were not taken yet.",
                     do="Put the file back.",
                 ) from fault
-            parts += [self._fitted(one, entry) for one in self._in_order(rows)]
+            fitted = [self._fitted(one, entry) for one in rows]
+            parts += fitted if self._spec.order is None else [self._in_order(fitted, rows, self._spec.order, entry)]
         return pa.concat_tables(parts) if parts else self._empty()
 
-    def _in_order(self, rows: list[pa.Table]) -> list[pa.Table]:
-        if self._spec.order is None or not rows:
-            return rows
-        whole = pa.concat_tables(rows, promote_options="default")
-        if self._spec.order not in whole.column_names:
-            raise UnknownColumn.among(
-                self._spec.order, whole.column_names, f"order= of {self.table}: a file of changes"
-            )
-        return [whole.sort_by(self._spec.order)]
+    def _in_order(self, fitted: list[pa.Table], rows: list[pa.Table], order: str, entry: Waiting) -> pa.Table:
+        """The changes of an entry by the order that its files, which may have it in several types, give them."""
+        names = [{name.lower(): name for name in one.column_names}[order.lower()] for one in rows]
+        given = [pa.table({"": one[name]}) for one, name in zip(rows, names, strict=True)]
+        try:
+            places = pc.sort_indices(pa.concat_tables(given, promote_options="permissive"), [("", "ascending")])
+        except pa.ArrowException as fault:
+            raise UnsupportedType(
+                f"{self.place / entry.name} has no order by {order}: {str(fault).splitlines()[0]}",
+                do="Mend the file: all of it must have numbers there, or times, or texts.",
+            ) from fault
+        return pa.concat_tables(fitted).take(places)
 
     def _empty(self) -> pa.Table:
         return self._schema.append(pa.field(self._spec.operation, pa.string())).empty_table()

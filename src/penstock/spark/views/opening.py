@@ -105,7 +105,7 @@ def open_view(
     streams = {name: spec.changes for name, spec in specs.items() if _is_stream(spec.changes)}
     plan = ViewPlan.checked(
         sql,
-        {name: TableSpec(bases[name][0], spec.keys, spec.changes is not None) for name, spec in specs.items()},
+        {name: _spec(bases[name][0], spec) for name, spec in specs.items()},
         answer_within=answer_within,
         planner=planner,
         reads_every=reads_every,
@@ -158,6 +158,11 @@ def _session(spark: SparkSession | None, tables: Mapping[str, Any]) -> SparkSess
             "own = spark.newSession(), View(…, spark=own).",
         )
     return found
+
+
+def _spec(schema: pa.Schema, given: Changing) -> TableSpec:
+    changes = given.changes is not None
+    return TableSpec(schema, given.keys, changes, given.operation if changes else "")
 
 
 def _base(name: str, base: Any) -> tuple[pa.Schema, list[Path] | None]:
