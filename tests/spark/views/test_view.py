@@ -231,6 +231,11 @@ def test_bad_input_is_found_before_anything_runs(spark, tmp_path):
     wraps.conf.set("spark.sql.ansi.enabled", "false")
     with pytest.raises(SessionNotReady, match="overflows"):
         view(spark=wraps)
+    for setting in ("datetimeRebaseModeInRead", "datetimeRebaseModeInWrite", "int96RebaseModeInWrite"):
+        old = spark.newSession()
+        old.conf.set(f"spark.sql.parquet.{setting}", "LEGACY")
+        with pytest.raises(SessionNotReady, match=f"{setting} = LEGACY"):
+            view(spark=old)
     assert not (tmp_path / "view").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 _ANSI = "spark.sql.ansi.enabled"
 _TIME_ZONE = "spark.sql.session.timeZone"
+#: Whether old dates in Parquet are those of the calendar that Spark had before its version 3.
+_CALENDARS = [
+    f"spark.sql.parquet.{kind}RebaseModeIn{way}" for kind in ("datetime", "int96") for way in ("Read", "Write")
+]
 
 
 @dataclass
@@ -157,6 +161,14 @@ def _session(spark: SparkSession | None, tables: Mapping[str, Any]) -> SparkSess
             do=f'Set spark.conf.set("{_ANSI}", "true"), or give the view a session that has it: '
             "own = spark.newSession(), View(…, spark=own).",
         )
+    for name in _CALENDARS:
+        if str(found.conf.get(name)).upper() == "LEGACY":
+            raise SessionNotReady(
+                f"This Spark session has {name} = LEGACY.",
+                why="Dates before 1582 would be other days to Spark than to what looks rows and changes up.",
+                do=f'Set spark.conf.set("{name}", "CORRECTED"), or give the view a session that has it: '
+                "own = spark.newSession(), View(…, spark=own).",
+            )
     return found
 
 
