@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -40,6 +41,17 @@ def test_help_loads_nothing_heavy():
 def test_module_and_script_are_the_same_command():
     done = subprocess.run([sys.executable, "-m", "penstock", "--version"], check=True, capture_output=True, text=True)
     assert done.stdout == f"penstock {ps.__version__}\n"
+
+
+@pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "ascii"}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
+def test_init_and_check_where_the_encoding_is_not_utf8(tmp_path, locale):
+    (tmp_path / "sales.csv").write_text("id,Preis €\n1,2.5\n", encoding="utf-8")
+    where = {"cwd": tmp_path, "env": {**os.environ, "LC_ALL": "C", **locale}, "capture_output": True}
+    for command in (["init", "--stream", "sales.csv"], ["check", "pipeline.toml"]):
+        done = subprocess.run([sys.executable, "-m", "penstock", *command], check=False, **where)
+        assert done.returncode == 0, done.stderr.decode()
+        assert b"Preis ?" in done.stdout
+    assert "Preis €" in (tmp_path / "pipeline.toml").read_text(encoding="utf-8")
 
 
 def test_prepare_writes_a_table_and_says_how_to_use_it(run, products, tmp_path):

@@ -244,6 +244,17 @@ def parted(folder: Path, format_: str) -> Path:
     return folder / format_
 
 
+def test_a_folder_with_an_equals_sign_in_its_name_says_no_name(tmp_path, monkeypatch):
+    day = tmp_path / "sales" / "day=2026-01-01"
+    day.mkdir(parents=True)
+    (day / "a.csv").write_text("id,n\n1,2\n")
+    for said in (str(day), f"new={day}"):
+        assert 'path = "sales/day=2026-01-01"' in starting([said], [], tmp_path)
+    assert "[tables.day_2026_01_01]" in starting([f"new={day}"], [f"{day}:id"], tmp_path)
+    monkeypatch.chdir(day.parent)
+    assert "[streams.day_2026_01_01]" in starting(["day=2026-01-01/"], [], tmp_path)
+
+
 @pytest.mark.parametrize("format_", ["parquet", "csv", "json"])
 def test_columns_that_folders_are_named_for_are_read_or_told(tmp_path: Path, format_: str) -> None:
     text = starting([str(parted(tmp_path, format_))], [], tmp_path)

@@ -28,7 +28,7 @@ def init(streams: list[str], tables: list[str], target: Path) -> None:
     if target.exists():
         raise BadOption(f"{target} is there already.", do="Choose another name: --to other.toml.")
     text = starting(streams, tables, target.parent)
-    target.write_text(text)
+    target.write_text(text, encoding="utf-8")  # as it is read, whatever the locale says
     console.print(f"[green]✓[/] {escape(str(target))}", soft_wrap=True)
     console.print(escape(text), style="dim", soft_wrap=True)
     console.print(f"Run it: penstock run {escape(str(target))}", soft_wrap=True)

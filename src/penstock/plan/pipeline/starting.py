@@ -186,8 +186,7 @@ def _query(streams: list[_Found], tables: list[_Found]) -> list[str]:
 
 
 def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
-    name, equals, rest = said.partition("=")
-    path = rest if equals else said
+    path = said
     key: tuple[str, ...] = ()
     if keyed:
         path, colon, keys = path.rpartition(":")
@@ -197,6 +196,10 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
             )
         # A name that has a comma is written in quotes.
         key = tuple(part.strip() for part in next(csv.reader([keys], skipinitialspace=True)))
+    name, equals, rest = path.partition("=")
+    # Folders may have the sign in their names, as `day=2026-01-01` does, and then say no name.
+    equals = "" if "/" in name or Path(path).expanduser().exists() else equals
+    path = rest if equals else path
     where = local(path)
     format_ = next((kind for kind in FILES if data_files(where, f".{kind}") and _has(where, kind)), None)
     if format_ is None:
