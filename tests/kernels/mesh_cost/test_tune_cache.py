@@ -113,3 +113,12 @@ def test_a_single_file_has_its_cache_beside_it(measured, tmp_path):
     found = table(tmp_path / "t" / "rows.parquet", key="id")
     tune_cache.coefficients(found, 24)
     assert sorted(os.listdir(tmp_path / "t")) == ["_penstock_tune-rows.parquet.json", "rows.parquet"]
+
+
+def test_wide_rows_are_not_made_by_the_million(measured, tmp_path):
+    """The largest window would take 4 GB with rows of 4 KB, and all memory there is with wider ones."""
+    found = plain(tmp_path / "t")
+    for wide in (4 << 10, 10 << 30):
+        assert tune_cache.coefficients(found, wide)[0].v_S == wide
+        assert tune_cache.coefficients(found, wide) == (tune_cache.known(found, wide), True)
+    assert max(measured) < 1_000

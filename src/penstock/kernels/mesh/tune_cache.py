@@ -28,6 +28,8 @@ from penstock.tables.base import Table
 
 FORMAT = 1
 NAME = "_penstock_tune.json"
+#: Wider rows are measured as if they were so wide: the largest window has a million of them.
+WIDEST = 256
 
 
 def coefficients(
@@ -43,6 +45,8 @@ def coefficients(
     Guarantees
         Never those of another version of the table, of another Penstock or of another machine, and never half a file:
         `tests/kernels/mesh_cost/test_tune_cache.py`. What cannot be written is measured again next time.
+    State and cost
+        A window of a million rows of up to `WIDEST` bytes, however wide those of the stream are.
     """
     asked = json.dumps({"key": list(table.key), "stream_row_bytes": stream_row_bytes, "windows": list(windows)})
     kept = {} if fresh else _read(table)
@@ -51,7 +55,10 @@ def coefficients(
             return Coefficients.loads(kept[asked]), True
     with tempfile.TemporaryDirectory(prefix="penstock-tune-") as scratch:
         variants = page_variants(table, Path(scratch)) if table.rows else []
-        found = calibrate(table, stream_row_bytes, seconds=seconds, page_sizes=variants, windows=windows)
+        width = min(stream_row_bytes, WIDEST)
+        found = calibrate(table, width, seconds=seconds, page_sizes=variants, windows=windows)
+    if stream_row_bytes > WIDEST:
+        found = replace(found, v_S=float(stream_row_bytes))
     _write(table, {**_read(table), asked: found.dumps()})
     return found, False
 
