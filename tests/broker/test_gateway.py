@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 
@@ -228,3 +229,15 @@ def test_an_end_may_lie_beyond_what_a_narrow_column_holds():
     for nonsense in (float("nan"), "5", True):
         with pytest.raises(BadOption, match="no end"):
             gateway.subscriber(nonsense, 4)
+
+
+def test_ends_that_decimals_and_dates_have_no_value_for_move_inwards():
+    money = Kind("min", pa.decimal128(9, 2), pa.int64())
+    least, most = encode(pa.array([Decimal("-9999999.99"), Decimal("9999999.99")], money.x))[0].tolist()
+    for beyond in (Decimal("1e8"), 1e300, float("inf"), Decimal("1e40")):
+        assert money.code(-beyond) < least
+        assert money.code(beyond, upper=True) > most
+    days = Kind("min", pa.date32(), pa.int64())
+    begun = datetime.fromisoformat("2024-01-01T12:00")
+    assert days.code(begun) == days.code(begun.date()) + 1, "the day has begun before"
+    assert days.code(begun, upper=True) == days.code(datetime.fromisoformat("2024-01-01")) == days.code(begun.date())

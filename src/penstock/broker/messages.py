@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from datetime import datetime, time, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, NamedTuple
 
@@ -31,6 +32,8 @@ LEAST, MOST = -(2**63), 2**63 - 1
 _HEADER = struct.Struct("<4sqq")
 _MAGIC, _WITH_KEYS = b"PSF1", b"PSF2"
 _NOTHING = pa.schema([])
+#: Those of a decimal that ranges are made of, at the most.
+_DIGITS = 18
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Kind:
         kind = kind or self.x
         # An end may be one that a narrow column has no room for.
         wide = pa.float64() if pt.is_floating(kind) else pa.int64() if pt.is_integer(kind) else kind
+        wide = pa.decimal128(_DIGITS + 1, kind.scale) if pt.is_decimal(kind) else wide
         try:
             codes, able = encode(pa.array([_inwards(value, wide, upper)], wide))
         except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
@@ -148,7 +152,13 @@ def _inwards(value: Any, kind: pa.DataType, upper: bool) -> Any:
             return min(max(value, LEAST), MOST) if beyond else math.floor(value) if upper else math.ceil(value)
         if pt.is_decimal(kind):
             unit = Decimal(1).scaleb(-kind.scale)
-            return Decimal(value).quantize(unit, ROUND_FLOOR if upper else ROUND_CEILING)
+            beyond = (10**_DIGITS) * unit
+            within = min(max(Decimal(value), -beyond), beyond)
+            return within.quantize(unit, ROUND_FLOOR if upper else ROUND_CEILING)
+    if pt.is_date(kind) and isinstance(value, datetime):
+        # A day that has begun is no day after it.
+        day = value.date()
+        return day if upper or value.time() == time.min else day + timedelta(days=1)
     return value
 
 
