@@ -225,3 +225,22 @@ def test_right_rows_that_go_to_several_slots_wait_as_long_as_any(divided):
             )
             list(kernel.step(Batch([Portion(1, sent(plan, 1, rows, slot))]), 0))
         assert kernel.metrics()["held_rows"] == 12, "ten, in whole micro-batches"
+
+
+def test_files_of_queries_may_have_numbers_of_several_widths(tmp_path):
+    for name, ids, kind in (("a", [1, 2], pa.int32()), ("b", [3], pa.int64())):
+        bounds = {column: pa.array([0] * len(ids), kind) for column in SELECT.bounds}
+        pq.write_table(pa.table({"query": pa.array(ids, kind), **bounds}), tmp_path / f"{name}.parquet")
+    assert checked(queries=tmp_path).queries.load().ids.tolist() == [1, 2, 3]
+
+
+def test_options_that_would_do_nothing_are_refused():
+    for option, value in (("time", ("at", "at")), ("lateness", "5 s"), ("reach", (0.0, 1.0))):
+        with pytest.raises(BadOption, match=f"{option}= is for"):
+            checked(keep=5, **{option: value})
+
+
+@pytest.mark.parametrize("name", ["QUERY", "Arrived"])
+def test_columns_that_only_letter_case_tells_from_ours_are_refused(name):
+    with pytest.raises(PlanError, match=f"has a column '{name}', which results need"):
+        checked(left=LEFT.append(pa.field(name, pa.int64())))

@@ -68,7 +68,14 @@ class QuerySource:
                     do="Leave it as it is until the flow has begun; use a stream of changes for what is new.",
                 )
             parts.append(pq.read_table(path, columns=[ID, *names]))
-        whole = pa.concat_tables(parts) if parts else _empty(self.kinds)
+        try:
+            whole = pa.concat_tables(parts, promote_options="permissive") if parts else _empty(self.kinds)
+        except pa.ArrowException as fault:
+            raise UnreadableTable(
+                f"The files of {self.where} have columns of types that do not go together.",
+                why=str(fault).splitlines()[0],
+                do="Write all of them with the same types.",
+            ) from fault
         return read_queries(whole, names, where=self.where)
 
     @property

@@ -120,6 +120,11 @@ class StandingQueriesPlan(Plan):
         faults += _shape_faults(schemas, shape, output)
         faults += _option_faults(shape, slots, output, strategy, split)
         faults += _extent_faults(keep, within)
+        if within is None and (time is not None or late):
+            said = "time" if time is not None else "lateness"
+            faults.append(BadOption(f"{said}= is for rows that wait by event time.", do="Give within= with it."))
+        if reach is not None and not len(split):
+            faults.append(BadOption("reach= is for a band join that is divided.", do="Give split=, or leave it out."))
         times = None if window is None else faults.tried(read_times, left, right, time, TimeWindow(window, window))
         faults.complain("these standing queries")
         kinds = bound_kinds(shape, schemas)
@@ -313,7 +318,8 @@ def _clashes(schemas: tuple[pa.Schema, pa.Schema], shape: Shape) -> list[Penstoc
     shared = {a for a, b in zip(*shape.on, strict=True) if a == b}
     ours = {name.lower(): name for name in schemas[LEFT].names}
     both = [n for n in schemas[RIGHT].names if n.lower() in ours and n not in shared]
-    taken = [n for n in (ID, "arrived", "partners", "first", "last") for s in schemas if n in s.names]
+    ours_alone = (ID, "arrived", "partners", "first", "last")
+    taken = [n for s in schemas for n in s.names if n.lower() in ours_alone]  # Spark does not tell letter cases apart
     if both:
         return [
             PlanError(
