@@ -6,7 +6,7 @@ each window runs them one after the other, each with both cores; its micro-batch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ from benchmarks.harness import Benchmark, Contestant, Ratio, Sample, Turn
 from benchmarks.join_streams import Size, sides, spark_join
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from penstock.spark.shared_flow import SharedFlow
@@ -76,20 +75,10 @@ def _shared(size: Size, widths: Sequence[int]) -> DataFrame:
 
 def every_query(flow: SharedFlow, names: Sequence[str]) -> DataFrame:
     """The results of all queries of a flow, read in one Spark query."""
-    from penstock.spark.outbox import discard, unwrap
-    from penstock.spark.schema import spark_schema
-    from penstock.spark.wire import in_larger, parcels
+    from penstock.spark.wire import rows_alone
 
     schema = flow._channels[names[0]]
-
-    def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for parcel in parcels(batches):
-            if parcel.channel in names:
-                yield from in_larger(unwrap(parcel, schema))
-            else:
-                discard(parcel)
-
-    return flow._parcels.mapInArrow(unpack, spark_schema(schema))
+    return flow._emitted(rows_alone, dict.fromkeys(names, schema), schema, few=False)
 
 
 def _turn(turn: Turn, size: Size, counted: int, results: DataFrame) -> Sequence[Sample]:

@@ -146,7 +146,9 @@ class Work:
         """The join as Penstock does it."""
         import penstock as ps
 
-        table = self.prepared if prepared else ps.table(self.path, key=self.table.key)
+        if prepared:
+            return ps.join_table(self.stream(), self.prepared, on=self.table.key, memory=self.size.memory)
+        table = ps.table(self.path, key=self.table.key)
         # Rows of small micro-batches would wait for the scan to come round; here all are answered at once.
         return ps.join_table(
             self.stream(), table, on=self.table.key, memory=self.size.memory, pages_per_step=len(table.pages)

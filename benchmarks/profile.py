@@ -1,8 +1,8 @@
 """Where a flow's processor time goes: one more turn with a profiler inside every Python worker.
 
 Three phases run in workers of their own: *pack* (rows to blobs), *host* (the kernel, and its state), and *unpack*
-(blobs to rows) or *write* (blobs to files). Times are processor seconds, so other work on the machine hardly moves
-them; the profiler itself makes many small calls look dearer than they are.
+(blobs to rows or to files); of a flow that keeps nothing it is one, *answer*. Times are processor seconds, so other
+work on the machine hardly moves them; the profiler itself makes many small calls look dearer than they are.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ class Line:
 @contextmanager
 def recording(place: Path) -> Iterator[None]:
     """Flows made inside this block profile themselves into files in `place`."""
-    from penstock.spark import flow, runtime
+    from penstock.spark import runtime
 
     with (
         mock.patch.object(runtime, "packer", _profiled("pack", runtime.packer, place)),
         mock.patch.object(runtime, "Processor", _profiled_host(runtime.Processor, place)),
-        mock.patch.object(flow, "unpacker", _profiled("unpack", flow.unpacker, place)),
-        mock.patch.object(flow, "file_writer", _profiled("write", flow.file_writer, place)),
+        mock.patch.object(runtime, "opener", _profiled("unpack", runtime.opener, place)),
+        mock.patch.object(runtime, "answerer", _profiled("answer", runtime.answerer, place)),
+        mock.patch.object(runtime, "answerer_in_few_rows", _profiled("answer", runtime.answerer_in_few_rows, place)),
     ):
         yield
 
@@ -58,7 +59,7 @@ def lines(place: Path, most: int = 12) -> list[Line]:
             files[phase].append(path)
             batches.add(batch)
     found = []
-    for phase in sorted(files, key=["pack", "host", "unpack", "write"].index):
+    for phase in sorted(files, key=["pack", "host", "unpack", "answer"].index):
         stats: Any = pstats.Stats(*map(str, files[phase]))
         count = len(batches)
         found.append(Line(phase, "", len(files[phase]) / count, stats.total_tt / count, stats.total_tt / count))

@@ -1,6 +1,6 @@
 """One program that joins a stream of JSON files with a table, into both kinds of sinks; made to be killed.
 
-    python driver.py <workshop> [--sinks ledger,spark,shed] [--fault …] [--trigger available|always]
+    python driver.py <workshop> [--sinks ledger,spark,shed] [--division input] [--fault …] [--trigger available|always]
 
 The workshop is a directory made by `workshop.Workshop`. Ends by itself when all input is joined, or on SIGTERM.
 """
@@ -23,6 +23,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("workshop", type=Path)
     arguments.add_argument("--sinks", default="ledger,spark")
+    arguments.add_argument("--division", default="pages")
     arguments.add_argument("--fault", choices=FAULTS, default="none")
     arguments.add_argument("--trigger", choices=("available", "always"), default="available")
     arguments.add_argument("--master", default="")
@@ -54,7 +55,9 @@ def main() -> None:
             places = {"results": str(base / "out"), "set_aside": str(base / "aside"), "shed": str(base / "archive")}
             started.append(flow.start(checkpoint=str(base / "ck"), trigger=trigger, **places))
             continue
-        flow = ps.join_table(orders, products, on="product_id", memory="8MB", pages_per_step=2)
+        pages = None if said.division == "input" else 2
+        options = {"memory": "8MB", "division": said.division, "pages_per_step": pages}
+        flow = ps.join_table(orders, products, on="product_id", **options)
         if sink == "ledger":
             places = {"results": str(base / "out"), "set_aside": str(base / "aside")}
             started.append(flow.start(checkpoint=str(base / "ck"), trigger=trigger, **places))

@@ -73,6 +73,23 @@ def test_driver_killed_at_every_point(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+def test_a_join_without_state_is_killed_at_every_point(tmp_path: Path) -> None:
+    """Driver and workers; points in the state's own code are never reached."""
+    shop = Workshop(tmp_path / "shop", files=24)
+    points = [point for point in POINTS if point not in ("in-restore", "between-chunks", "after-store")]
+    for point in points:
+        program = shop.run("--division", "input", crash=f"{point}:{HITS[point]}:driver")
+        assert program.code == -9, program.said
+        shop.check_so_far()
+    workers = [point for point in points if point in IN_WORKERS]
+    program = shop.run("--division", "input", crash=",".join(f"{point}:2:worker" for point in workers))
+    assert program.code == 0, program.said
+    shop.check()
+    nothing_left(shop, log=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_workers_killed_at_every_point_and_in_mid_batch(tmp_path: Path) -> None:
     """Tasks are tried again by other workers; the query goes on."""
     seed = 20

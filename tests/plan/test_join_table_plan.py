@@ -365,12 +365,16 @@ def test_explain_says_what_runs_and_with_which_memory(products, tmp_path):
     alone = pa.schema([STREAM.field("order_id")])
     assert "no cache for hot keys: this join is not by equal keys" in plan(products, alone, on=band).explain()
     ps.prepare(products, tmp_path / "prepared", key="product_id")
-    assert "divided by key" in plan(tmp_path / "prepared").explain()
+    at_once = plan(tmp_path / "prepared").explain()
+    assert "divided by input" in at_once
+    assert "hot keys" not in at_once
+    assert "divided by key" in plan(tmp_path / "prepared", pages_per_step=2).explain()
 
 
 def test_the_budget_may_change_between_runs_and_slots_may_not(products):
     assert plan(products).identity() == plan(products, memory="32MB").identity()
     assert plan(products).identity() != plan(products, slots=3).identity()
+    assert plan(products, division="input").identity() == plan(products, division="input", slots=3).identity()
     other = pa.schema([("id", pa.int64()), ("k", pa.int64())])
     assert plan(products).identity() != plan(products, other, on=("k",)).identity()
 
@@ -431,3 +435,27 @@ def test_whoever_gives_no_division_gets_one_that_fits(products, tmp_path, how, p
             table = ps.table(place, key="product_id")
             made = plan_join_table(alone, table, on=on, how=how, memory="128MB", slots=2, **more)
             assert made.division != "pages" or (how == "inner" and not more)
+            assert (made.division == "input") == (prepared and not more and made.condition.by_key)
+
+
+def test_a_prepared_table_is_scanned_in_every_micro_batch_while_that_takes_no_longer_than_keeping_state(
+    products, tmp_path, monkeypatch
+):
+    ps.prepare(products, tmp_path / "prepared", key="product_id")
+    assert plan(tmp_path / "prepared").division == "input"
+    assert plan(tmp_path / "prepared", memory="16MB").division == "key", "a micro-batch may take several passes"
+    monkeypatch.setattr("penstock.plan.join_table._QUICK_PASS", 8 * 4_999)
+    assert plan(tmp_path / "prepared").division == "key"
+    assert plan(tmp_path / "prepared", division="input").keeps_nothing
+
+
+@pytest.mark.parametrize("more", [{"order_by": "order_id"}, {"follow": True}, {"shed": "keepw", "max_lag": "1 s"}])
+def test_joins_that_keep_something_are_not_divided_by_input(products, more):
+    over = ps.table(products, key="product_id")
+    with pytest.raises(BadOption, match="keep something from one micro-batch to the next"):
+        plan_join_table(STREAM, over, on="product_id", memory="64MB", slots=2, division="input", **more)
+
+
+def test_pages_of_a_step_are_nothing_to_say_of_a_join_that_scans_all(products):
+    with pytest.raises(BadOption, match="These scan every page"):
+        plan(products, division="input", pages_per_step=3)

@@ -64,6 +64,9 @@ KINDS = [
     Kind("semi", BY_WHERE, "other", WHERE),
     Kind("inner", BY_TIME, "key", AS_OF, {"division": "pages"}),
     Kind("left", BY_TIME, "key", AS_OF, {"slots": 3}, prepared=True),
+    Kind("inner", BY_WHERE, "other", WHERE, {"division": "input", "slots": 3}),
+    Kind("semi", BY_BAND, "at", BAND, {"division": "input"}),
+    Kind("anti", "k", "key", EQUAL, {"division": "input"}, prepared=True),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -9,9 +10,10 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as fn
 
 import penstock as ps
-from tests.spark.conftest import Desk, assert_is_join, eventually, sampled
+from tests.spark.conftest import FINITE, Desk, assert_is_join, eventually, sampled
 
 pytestmark = pytest.mark.spark
 
@@ -75,6 +77,9 @@ JOINS = [
     Join("boolean and date", slots=2, sink="memory", files=1),
     Join("three columns", prepared=True, slots=2, nulls=0.2, files=2),
     Join("double", slots=2, division="pages", files=2),
+    Join("string", prepared=True, division="input", slots=3, sink="foreachBatch"),
+    Join("three columns", division="input", slots=1, nulls=0.2, files=2),
+    Join("integer", prepared=True, sink="parquet", files=5),
 ]
 
 
@@ -167,6 +172,47 @@ def nested(rng: np.random.Generator, count: int) -> pa.Table:
         "local": some(lambda n: datetime(1, 1, 1) + timedelta(microseconds=n)),  # noqa: DTZ001
     }
     return pa.table({name: [make(n) for n in range(count)] for name, make in makers.items()}, schema=NESTED)
+
+
+def test_a_join_divided_by_input_keeps_no_state_and_other_flows_may_follow_it(desk: Desk):
+    """Its results may be aggregated by event time, or joined once more: it has no watermark of its own."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    at = pa.array([start + timedelta(seconds=n) for n in range(600)], pa.timestamp("us", "UTC"))
+    stream = pa.table({"id": range(600), "k": [n % 130 for n in range(600)], "at": at})
+    rows = pa.table({"k": range(100), "n": [n % 7 for n in range(100)]})
+    seven = pa.table({"n": range(7), "name": [f"name {n}" for n in range(7)]})
+    (desk.folder / "other").mkdir()
+    over = Desk(desk.spark, desk.folder / "other").table(seven, "n", prepared=True)
+    one = ps.join_table(desk.stream(stream), desk.table(rows, "k", prepared=True), on="k", memory="64MB")
+    two = ps.join_table(one.results, over, on="n", memory="64MB")
+    minutes = two.results.withWatermark("at", "1 second").groupBy(fn.window("at", "1 minute"), "name").count()
+    counts = minutes.select(fn.col("window.start").alias("start"), "name", "count")
+    desk.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    writer = counts.writeStream.format("memory").queryName("minutes").outputMode("complete").trigger(**FINITE)
+    writer.option("checkpointLocation", str(desk.folder / "minutes-ck")).start().awaitTermination()
+    want = Counter((start + timedelta(minutes=n // 60), f"name {n % 130 % 7}") for n in range(600) if n % 130 < 100)
+    got = {(row.start.replace(tzinfo=UTC), row.name): row["count"] for row in desk.spark.table("minutes").collect()}
+    assert got == want
+    assert eventually(lambda: one.progress()["totals"]["rows_out"] == two.progress()["totals"]["rows_in"] == 480)
+    assert desk.run(two).num_rows == 480
+    assert not (desk.folder / "out-checkpoint" / "state").exists()
+
+
+def test_a_join_divided_by_input_starts_again_with_other_slots_and_terms(desk: Desk):
+    stream = pa.table({"id": range(900), "k": [n % 150 for n in range(900)]})
+    rows = pa.table({"k": range(100), "n": range(100)})
+    over = desk.table(rows, "k", prepared=True)
+    got = []
+    for name, part, options in (("first", stream.slice(0, 400), {}), ("second", stream.slice(400), {"slots": 1})):
+        frame = desk.stream(part, files=2, name="stream")
+        for number, path in enumerate(sorted((desk.folder / "stream").glob("00?.parquet"))):
+            path.rename(path.with_name(f"{name}-{number}.parquet"))
+        flow = ps.join_table(frame, over, on="k", memory="64MB" if options else "96MB", **options)
+        assert "divided by input" in flow.explain()
+        got.append(desk.run(flow).num_rows)
+        assert eventually(lambda flow=flow, part=part: flow.progress()["totals"]["rows_in"] == part.num_rows)
+    assert_is_join(desk.written(flow), stream, rows, ["k"], ["k"])
+    assert got[0] < got[1], "the second run added to what was there"
 
 
 def test_an_empty_stream_gives_nothing_and_ends(desk: Desk):

@@ -13,7 +13,7 @@ from penstock.plan.routing import RangeSide
 from penstock.spark import sink, wire
 from penstock.spark.outbox import Attempt, Outbox, Parcel
 from penstock.spark.sink import StagedFile
-from penstock.spark.wire import ASIDE, CORRUPT, EVENT_TIME, SOURCE, from_blob, in_larger, packer, unpacker
+from penstock.spark.wire import ASIDE, CORRUPT, EVENT_TIME, SOURCE, from_blob, in_larger, opener, packer, rows_alone
 
 SCHEMA = pa.schema([("k", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 IDS = (70, 71, 72)
@@ -90,8 +90,8 @@ def test_a_channel_is_read_and_the_files_of_others_are_let_go(tmp_path):
     columns = [pa.array(column, kind) for column, kind in zip(zip(*sent, strict=True), KINDS, strict=True)]
     numbers = pa.RecordBatch.from_arrays([pa.array([None], column.type) for column in columns], Parcel._fields)
     message = pa.RecordBatch.from_arrays(columns, Parcel._fields)
-    found = list(unpacker("results", SCHEMA)([numbers, message]))
-    assert [one["k"].to_pylist() for one in found] == [[1, 2], [4]]
+    found = list(opener(rows_alone, {"results": SCHEMA})([numbers, message]))
+    assert [one["k"].to_pylist() for one in found] == [[1, 2, 4]]
     assert not list(tmp_path.iterdir())
 
 

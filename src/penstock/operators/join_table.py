@@ -44,7 +44,8 @@ def join_table(
         Waiting rows, pages and indexes never take more than `memory`, over all slots together.
     State and cost
         Rows wait until the scan of the table has come round; those that wait longer than a micro-batch are kept in
-        Spark's state store. One pass over the table's keys is shared by all rows that wait.
+        Spark's state store. One pass over the table's keys is shared by all rows that wait. Divided by input, none
+        waits longer.
 
     Parameters
         on: the stream's columns that equal the table's key, in its order; or `ps.band(…)`, `ps.range(…)`,
@@ -53,8 +54,8 @@ def join_table(
             have none.
         memory: a size as people write it, "64MB".
         slots: how many kernels share the work; as many as shuffle partitions by default.
-        division: how slots share the work: "key" (a prepared table), "pages" (inner joins) or "rows"; chosen by the
-            table and the join if not given.
+        division: how slots share the work: "input" (at once, in the tasks that read the stream, without state), "key"
+            (a prepared table), "pages" (inner joins) or "rows"; chosen by the table and the join if not given.
         pages_per_step: pages that a micro-batch scans at least; by default as many as its rows call for.
         shed: which rows to keep when they come faster than they can be joined: "keepw" (any), "samplew" (a uniform
             sample), "topw" (those with the most partners) or "cluster" (a sample by partners). The others go to channel

@@ -49,6 +49,11 @@ class AnsweringPlan(Plan):
         return self.plan.slots
 
     @property
+    def keeps_nothing(self) -> bool:
+        """As the operator, unless an answer may remember."""
+        return self.plan.keeps_nothing and not self.fixed
+
+    @property
     def sides(self) -> tuple[Side, ...]:
         """The operator's."""
         return self.plan.sides

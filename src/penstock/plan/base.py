@@ -48,6 +48,13 @@ class Plan(ABC):
     slots: int
 
     @property
+    def keeps_nothing(self) -> bool:
+        """Whether a step leaves nothing for later ones and any of its rows may go to any kernel: state need not be
+        kept then, and rows need not travel.
+        """
+        return False
+
+    @property
     @abstractmethod
     def sides(self) -> tuple[Side, ...]:
         """The inputs, in order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -25,17 +25,25 @@ from penstock.plan.units import format_size, parse_count, parse_size
 from penstock.tables.base import Page, Table
 from penstock.tables.keys import PARTITIONS, hash_range
 
-Division = Literal["key", "rows", "pages"]
+Division = Literal["input", "key", "pages", "rows"]
+
+#: Where nobody gives a division, a prepared table is scanned whole in every micro-batch if that takes no longer than
+#: keeping state would: its key hashes are not more bytes than this,
+_QUICK_PASS = 256 << 20
+#: and one pass mostly suffices, because as many rows as this have room.
+_ROOMY = 1_000_000
 
 
 @dataclass(frozen=True)
 class JoinTablePlan(Plan):
     """Join of a stream with a table.
 
-    `division` says how slots share the work. By "key" each slot holds the rows of its own range of key hashes and scans
-    only the pages with them, which needs a prepared table and equality. By "rows" each slot holds its own rows too, and
-    scans every page. By "pages" each slot scans its own share of the pages and holds every row; no slot knows then
-    whether a row has a partner in another's pages, so this is for inner joins. `memory` is for all slots together.
+    `division` says how slots share the work. By "input" each takes the rows that a task of Spark's reads, joins them at
+    once with every page, and keeps nothing: no row travels, and there is no state. By "key" each slot holds the rows of
+    its own range of key hashes and scans only the pages with them, which needs a prepared table and equality. By "rows"
+    each slot holds its own rows too, and scans every page. By "pages" each slot scans its own share of the pages and
+    holds every row; no slot knows then whether a row has a partner in another's pages, so this is for inner joins.
+    `memory` is for all slots together.
     """
 
     stream: pa.Schema
@@ -53,7 +61,13 @@ class JoinTablePlan(Plan):
     @cached_property
     def outlook(self) -> Outlook | None:
         """What the cost model expects, if the table was measured."""
-        return outlook(self.table, self.row_bytes, self.memory // self.slots, self.slots, self.division)
+        division = "rows" if self.division == "input" else self.division
+        return outlook(self.table, self.row_bytes, self.memory // self.slots, self.slots, division)
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Divided by input, every row is answered in its own micro-batch."""
+        return self.division == "input"
 
     @property
     def row_bytes(self) -> int:
@@ -85,11 +99,13 @@ class JoinTablePlan(Plan):
         size = faults.tried(parse_size, memory)
         faults += condition.faults(stream, table)
         faults += _clashes(stream, table, condition) if how in ("inner", "left") else []
-        faults += _option_faults(table, condition, slots, how, division, pages_per_step)
+        faults += _option_faults(table, condition, slots, how, division, pages_per_step, to_extend)
         if not faults:
             shares_pages = how == "inner" and not condition.flags and not to_extend
             usual: Division = "key" if by_key else "pages" if shares_pages else "rows"
             plan = cls(stream, table, condition, how, size, slots, division or usual, pages_per_step)
+            if division is None and by_key and pages_per_step is None and not to_extend:
+                plan = plan._at_once_if_quick()
             faults += [] if to_extend else plan._memory_faults()
         faults.complain("this join")
         return plan
@@ -102,6 +118,12 @@ class JoinTablePlan(Plan):
         for fault in made._memory_faults():
             raise fault
         return made
+
+    def _at_once_if_quick(self) -> Self:
+        """The same divided by input, if every micro-batch may well scan the whole table."""
+        room = self.slots * rows_in(self.memory // self.slots, self.table.pages, self.row_bytes, self.condition)
+        quick = 8 * self.table.rows <= _QUICK_PASS and room >= _ROOMY
+        return replace(self, division="input") if quick else self
 
     def _memory_faults(self) -> list[PenstockError]:
         least = self.least_memory
@@ -131,7 +153,7 @@ class JoinTablePlan(Plan):
     @property
     def sides(self) -> tuple[Side, ...]:
         """The stream."""
-        return (Side(self.stream, key=() if self.division == "pages" else self.condition.routes),)
+        return (Side(self.stream, key=() if self.division in ("pages", "input") else self.condition.routes),)
 
     @property
     def channels(self) -> Mapping[str, pa.Schema]:
@@ -140,8 +162,8 @@ class JoinTablePlan(Plan):
 
     def make(self, slot: int) -> MeshJoin:
         """The kernel of a slot."""
-        condition = self.condition
-        if self.division != "pages":
+        condition, pages, at_once = self.condition, self.pages(slot), self.keeps_nothing
+        if self.division in ("key", "rows"):
             condition = condition.slot(hash_range(slot, self.slots))
         return MeshJoin(
             self.stream,
@@ -149,10 +171,11 @@ class JoinTablePlan(Plan):
             on=condition,
             how=self.how,
             budget=self.memory // self.slots,
-            pages=self.pages(slot),
-            pages_per_step=self.pages_per_step,
+            pages=pages,
+            pages_per_step=max(len(pages), 1) if at_once else self.pages_per_step,
             counts_rows=self.division != "pages" or slot == 0,
-            front=GAIN,
+            # A front cache is state, and kernels in more workers than there are slots would each have one.
+            front=None if at_once else GAIN,
         )
 
     def identity(self) -> Mapping[str, str]:
@@ -166,7 +189,7 @@ class JoinTablePlan(Plan):
             "table": os.path.abspath(self.table.path),
             "table key": ", ".join(self.table.key),
             "division": self.division,
-            "slots": str(self.slots),
+            **({} if self.keeps_nothing else {"slots": str(self.slots)}),
         }
 
     def explain(self) -> str:
@@ -186,7 +209,7 @@ class JoinTablePlan(Plan):
                 f"  work     {self.slots} slots, divided by {_DIVISIONS[self.division]}",
                 f"  memory   {format_size(self.memory)} in all, {format_size(self.memory // self.slots)} a slot",
                 f"  window   about {shared:,} rows of {width} B share one pass over the table",
-                f"  front    {self._front_line()}",
+                *([] if self.keeps_nothing else [f"  front    {self._front_line()}"]),
                 *(
                     self.outlook.lines()
                     if self.outlook is not None
@@ -217,6 +240,7 @@ class JoinTablePlan(Plan):
 
 
 _DIVISIONS = {
+    "input": "input: each joins the rows that a task of Spark's reads, with every page, at once; nothing is kept",
     "key": "key: each holds its own rows and scans its own pages",
     "rows": "rows: each holds its own rows and scans every page",
     "pages": "pages: each holds every row and scans its own pages",
@@ -235,7 +259,7 @@ def share(table: Table, slot: int, slots: int, division: Division) -> tuple[Page
         pages = table.by_key(slot, slots)
         assert pages is not None, "checked when the plan was made"
         return pages
-    return table.pages if division == "rows" else table.pages[slot::slots]
+    return table.pages[slot::slots] if division == "pages" else table.pages
 
 
 def _prepare(table: Table) -> str:
@@ -254,7 +278,13 @@ def _width(kind: pa.DataType) -> int:
 
 
 def _option_faults(
-    table: Table, condition: Condition, slots: int, how: str, division: str | None, pages_per_step: int | None
+    table: Table,
+    condition: Condition,
+    slots: int,
+    how: str,
+    division: str | None,
+    pages_per_step: int | None,
+    to_extend: bool,
 ) -> list[PenstockError]:
     by_key = table.by_key(0, 1) is not None and condition.by_key
     faults = Faults()
@@ -277,11 +307,27 @@ def _option_faults(
                 do='Leave division out, or give "rows".',
             )
         )
-    if division not in (None, "key", "rows", "pages"):
+    if division not in (None, *_DIVISIONS):
         faults.append(
             BadOption(
                 f"division={division!r} is not a way to divide the work.",
-                do='Give "key" (a prepared table), "rows" or "pages" (any table), or leave it out.',
+                do='Give "key" (a prepared table), "input", "rows" or "pages" (any table), or leave it out.',
+            )
+        )
+    if division == "input" and to_extend:
+        faults.append(
+            BadOption(
+                'A join that sheds, follows its table or keeps an order cannot be divided by "input".',
+                why="Its slots keep something from one micro-batch to the next.",
+                do='Leave division out, or give "rows" or, with a prepared table, "key".',
+            )
+        )
+    if division == "input" and pages_per_step is not None:
+        faults.append(
+            BadOption(
+                'pages_per_step is not for joins divided by "input".',
+                why="These scan every page in every micro-batch.",
+                do="Leave one of the two out.",
             )
         )
     if division == "key" and not by_key:

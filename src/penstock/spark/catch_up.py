@@ -122,7 +122,11 @@ def _join(
         # Spark takes the table for tiny (it knows page numbers only) and would broadcast it.
         joined = stream.join(rows.hint("merge"), equal, _SPARK_HOW[plan.how])
         wanted = [*stream.columns, *(f"t{i}" for i in range(len(plan.carried)))]
-        written = joined.select(*wanted).mapInArrow(rows_writer(ledger.place, number, plan.results), WRITTEN).collect()
+        written = (
+            joined.select(*wanted)
+            .mapInArrow(rows_writer(ledger.place, number, plan.results), spark_schema(WRITTEN))
+            .collect()
+        )
     except Exception as failure:
         raise _plainly(failure) from None
     finally:

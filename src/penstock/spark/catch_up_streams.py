@@ -181,9 +181,15 @@ class _Job:
     def write(self, ledger: Ledger, number: int) -> list[dict[str, Any]]:
         """All that is missing, as staged files."""
         place, schema, where = ledger.place, self._shape.results, self._plan.where
-        parts = [self._selected(self._missing()).mapInArrow(_writer(place, number, self._shape, where), WRITTEN)]
+        parts = [
+            self._selected(self._missing()).mapInArrow(
+                _writer(place, number, self._shape, where), spark_schema(WRITTEN)
+            )
+        ]
         outer = [side for side in (LEFT, RIGHT) if self._shape.outer(side)]
-        parts += [self._alone(side).mapInArrow(rows_writer(place, number, schema), WRITTEN) for side in outer]
+        parts += [
+            self._alone(side).mapInArrow(rows_writer(place, number, schema), spark_schema(WRITTEN)) for side in outer
+        ]
         rows = [row for part in parts for row in part.collect()]
         return [{"name": row["file"], "rows": row["rows"], "bytes": row["bytes"]} for row in rows]
 

@@ -44,6 +44,7 @@ class Checkpoint:
 
     def __init__(self, path: str, plan: Plan) -> None:
         self.is_used: Callable[[], bool] = lambda: True
+        self._has_state = not plan.keeps_nothing
         self._closing = threading.Lock()
         self.path = place_of(path, "checkpoint")
         try:
@@ -172,7 +173,7 @@ class Checkpoint:
             if lost is not None:
                 raise missing(log / str(lost), "The files it lists would be read again, and their rows twice.")
         partitions = self.partitions()
-        if committed and partitions is not None:
+        if self._has_state and committed and partitions is not None:
             check_state(self.path / "state", planned[-1] + (planned[-1] in committed), partitions)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import uuid
 import warnings
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import BadOption
 from penstock.kernels.contract import RESULTS
@@ -15,14 +16,13 @@ from penstock.spark.agreement import as_begun, check_agreement
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.crash import crash_point
 from penstock.spark.host import FAMILIES, reports_of
-from penstock.spark.listener import Progress, combined, listen
-from penstock.spark.outbox import Parcel
+from penstock.spark.listener import Progress, listen
+from penstock.spark.reports import Numbers, combined
 from penstock.spark.running import Running
-from penstock.spark.schema import spark_schema
 from penstock.spark.sink import WRITTEN, Ledger, claiming, commit, file_writer
 from penstock.spark.slots import shuffle_partitions
 from penstock.spark.trigger import check_trigger
-from penstock.spark.wire import unpacker
+from penstock.spark.wire import Reader, rows_alone
 from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,16 @@ if TYPE_CHECKING:
 
 #: Over how many micro-batches a rate is told.
 _RECENT = 10
+
+
+class Emitted(Protocol):
+    """What leaves the kernels of a flow."""
+
+    def __call__(self, read: Reader, wanted: Mapping[str, pa.Schema], made: pa.Schema, few: bool) -> DataFrame:
+        """What a reader makes of the rows on some channels, in the tasks where they are: rows of a schema.
+
+        Where it makes few, rows with NULLs and further columns may be among them.
+        """
 
 
 class Flow:
@@ -60,10 +70,10 @@ class Flow:
             for metric in reports_of(plan)
             if metric.combine != "sum" or metric.name.startswith(("memory", "budget", "rows_waiting", "rows_parked"))
         }
-        #: How to make what the kernels of a plan give, and that of the plan.
-        self._make: Callable[[Plan], DataFrame]
-        self._out: DataFrame
-        listen(spark, self.id, self)
+        #: What leaves the kernels of a plan; and what leaves those of this one.
+        self._make: Callable[[Plan], Emitted]
+        self._emitted: Emitted
+        self._teller = listen(spark, self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._plan.name}: {', '.join(self._channels)}>"
@@ -91,12 +101,7 @@ class Flow:
                 "would decide twice, and rows be there twice or nowhere.",
                 do=f'Write them by one query: flow.start({places}, checkpoint="…").',
             )
-        return self._parcels.mapInArrow(unpacker(name, schema), spark_schema(schema))
-
-    @property
-    def _parcels(self) -> DataFrame:
-        # No operator that drops rows may stand before their reader: a file that nobody reads stays.
-        return self._out.select(*Parcel._fields)
+        return self._emitted(rows_alone, {name: schema}, schema, few=False)
 
     def start(
         self,
@@ -138,10 +143,10 @@ class Flow:
         check_agreement(held, self._plan, ledgers)
         begun = as_begun(held, self._plan)
         if begun is not self._plan:
-            self._plan, self._out = begun, self._make(begun)
+            self._plan, self._emitted = begun, self._make(begun)
         running = Running(self, held)
         kept, now = held.partitions(), shuffle_partitions(self._spark)
-        if kept is not None and kept != now:
+        if kept is not None and kept != now and not self._plan.keeps_nothing:
             running.note(f"The session has {now} shuffle partitions; this query keeps the {kept} it began with.")
 
         def write(batch: DataFrame, number: int) -> None:
@@ -153,13 +158,18 @@ class Flow:
             commit(ledgers, number, written)
             crash_point("after-sink")
 
-        targets = {channel: (str(ledger.place), self._channels[channel]) for channel, ledger in ledgers.items()}
-        files = self._parcels.mapInArrow(file_writer(targets), WRITTEN)
+        files = self._files({channel: str(ledger.place) for channel, ledger in ledgers.items()})
         writer = files.writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
         writer = writer.queryName(name) if name else writer
         writer = writer.trigger(**trigger) if trigger else writer
         running.query = writer.start()
         return running
+
+    def _files(self, places: Mapping[str, str]) -> DataFrame:
+        """What workers write of some channels, each to its place: a row for each staged file."""
+        wanted = {channel: self._channels[channel] for channel in places}
+        writer = file_writer({channel: (place, wanted[channel]) for channel, place in places.items()})
+        return self._emitted(writer, wanted, WRITTEN, few=True)
 
     def _check_places(self, places: Mapping[str, str], checkpoint: str) -> None:
         unknown = [name for name in places if name not in self._channels]
@@ -227,16 +237,19 @@ class Flow:
         """The numbers of the last micro-batches, oldest first."""
         return self._progress.batches
 
-    def _on_progress(self, event: dict[str, Any], numbers: dict[str, Any]) -> None:
-        families = combined(numbers.pop(FAMILIES, None) or (), self._plan.reports)
-        batch = numbers | families
+    def _on_progress(self, event: dict[str, Any], numbers: dict[str, Any] | list[Numbers]) -> None:
+        """A micro-batch is committed: its numbers as Spark observed them, or as each slot told them."""
+        if isinstance(numbers, list):
+            batch: dict[str, Any] = combined(numbers, reports_of(self._plan))
+        else:
+            batch = numbers | combined(map(json.loads, numbers.pop(FAMILIES, None) or ()), self._plan.reports)
+        counted = {name for name in batch if name.startswith("results_")}
         batch |= {
             "batch": event["batchId"],
             "time": event["timestamp"],
             "seconds": event["durationMs"].get("triggerExecution", 0) / 1000,
             "rows_read": event["numInputRows"],
         }
-        counted = {name for name in families if name.startswith("results_")}
         for progress in (self._progress, self._progress_of[event["runId"]]):
             progress.add(dict(batch), self._counted | counted, self._standing)
 

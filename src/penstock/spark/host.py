@@ -26,19 +26,19 @@ from penstock.plan.base import STATE_FORMAT, Plan
 from penstock.spark.chunks import ChunkCache, Entry, entry_of
 from penstock.spark.crash import crash_point
 from penstock.spark.live import LiveKernels
-from penstock.spark.outbox import PARCEL, Outbox, Parcel
+from penstock.spark.outbox import Outbox, Parcel
 from penstock.spark.wire import ASIDE, EVENT_TIME, batch_number, clock_of, from_blob
 
 if TYPE_CHECKING:
     from penstock.spark.processor import Processor
 
 METRICS = "_metrics"
-#: The column with the numbers of a step, in the order of `reports_of`.
+#: The column with the numbers of a step, in the order of `plain_of`.
 NUMBERS = "numbers"
 #: The column with those of its numbers whose names are known only while it runs, as JSON.
 FAMILIES = "families"
-#: The schema of what comes out: rows as blobs by channel, and one row of numbers a step.
-OUTPUT = f"{PARCEL}, {NUMBERS} array<double>, {FAMILIES} string"
+#: Both as columns of Spark's; a row of numbers has NULL in all others.
+TOLD = f"{NUMBERS} array<double>, {FAMILIES} string"
 _HOST_REPORTS = (
     Metric("slots_stepped", help="slots that took a step"),
     Metric("slots_restored", help="of them, those whose kernel was built again from stored state"),
@@ -46,12 +46,31 @@ _HOST_REPORTS = (
     Metric("rows_malformed", help="records that did not fit the source's schema, on channel set_aside"),
     Metric("step_seconds", help="seconds in kernels, of the slowest slot", combine="max"),
 )
-HOST_METRICS = tuple(metric.name for metric in _HOST_REPORTS)
 
 
 def reports_of(plan: Plan) -> tuple[Metric, ...]:
-    """The metrics of a plan's kernels, then those of the host; without families."""
-    return (*(metric for metric in plan.reports if not metric.is_family), *_HOST_REPORTS)
+    """The metrics of a plan's kernels, then those of the host."""
+    return (*plan.reports, *_HOST_REPORTS)
+
+
+def plain_of(plan: Plan) -> tuple[Metric, ...]:
+    """Those that are no families: their numbers travel in this order."""
+    return tuple(metric for metric in reports_of(plan) if not metric.is_family)
+
+
+def numbers_of(
+    kernel: Kernel, *, seconds: float, malformed: int, restored: int = 0, written: int = 0
+) -> dict[str, float]:
+    """What is to be told of a step."""
+    host = (1.0, restored, written, malformed, seconds)
+    return dict(kernel.metrics()) | dict(zip((metric.name for metric in _HOST_REPORTS), host, strict=True))
+
+
+def told(plan: Plan, numbers: dict[str, float]) -> tuple[list[float], str | None]:
+    """The same as they travel: those of `plain_of`, and the rest as JSON."""
+    names = [metric.name for metric in plain_of(plan)]
+    rest = {name: float(value) for name, value in numbers.items() if name not in names}
+    return [float(numbers[name]) for name in names], json.dumps(rest) if rest else None
 
 
 @dataclass
@@ -114,7 +133,7 @@ def step(spark: Processor, slot: int, rows: Iterator[pd.DataFrame]) -> Iterator[
     began = time.perf_counter()
     watermark = run.watermark()
     batch = Batch(run.portions(rows), watermark, run.stored.seconds)
-    for emission in run.kernel.step(batch, _now()):
+    for emission in run.kernel.step(batch, now()):
         yield from run.send(emission)
     run.stored.seconds = time.perf_counter() - began
     run.store()
@@ -126,7 +145,7 @@ def tick(spark: Processor, slot: int) -> Iterator[pd.DataFrame]:
     run = _Run(spark, slot)
     began = time.perf_counter()
     run.stored.timer = None
-    for emission in run.kernel.tick(_now(), run.watermark()):
+    for emission in run.kernel.tick(now(), run.watermark()):
         yield from run.send(emission)
     run.store()
     yield run.report(time.perf_counter() - began)
@@ -139,7 +158,6 @@ class _Run:
         self._spark = spark
         self._slot = slot
         self._identity = dict(spark.plan.identity())
-        self._numbers = [metric.name for metric in reports_of(spark.plan)]
         self._restored = 0
         self._written = 0
         self._malformed = 0
@@ -163,7 +181,7 @@ class _Run:
 
     def _token(self) -> str:
         """What a live kernel must stand for: the stored state, and the plan."""
-        return f"{self.stored.token} {self._spark.fingerprint}"
+        return f"{self.stored.token} {self._spark.packed.fingerprint}"
 
     def _read(self, name: str, entry: Entry) -> pa.Buffer:
         cached = self._cache.get(name, entry)
@@ -245,19 +263,23 @@ class _Run:
         """A message to the operator that follows; the numbers of the step are a row of their own."""
         out: list[tuple[Any, ...]] = [(*parcel, None, None) for parcel in parcels]
         if numbers is not None:
-            rest = {name: float(value) for name, value in numbers.items() if name not in self._numbers}
-            plain = [float(numbers[name]) for name in self._numbers]
-            out.append((METRICS, None, None, plain, json.dumps(rest) if rest else None))
+            out.append((METRICS, None, None, *told(self._spark.plan, numbers)))
         # Columns made of objects, so that pandas need not look for dates in them.
         columns = zip((*Parcel._fields, NUMBERS, FAMILIES), zip(*out, strict=True), strict=True)
         return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns})
 
     def report(self, seconds: float) -> pd.DataFrame:
         """The rest of the rows, and the numbers of this step."""
-        ours = (1.0, self._restored, self._written, self._malformed, seconds)
-        numbers = dict(self.kernel.metrics()) | dict(zip(HOST_METRICS, ours, strict=True))
+        numbers = numbers_of(
+            self.kernel,
+            seconds=seconds,
+            malformed=self._malformed,
+            restored=self._restored,
+            written=self._written,
+        )
         return self._frame(list(self._outbox.close()), numbers)
 
 
-def _now() -> int:
+def now() -> int:
+    """Milliseconds; for kernels to note, never to decide by."""
     return int(time.time() * 1000)

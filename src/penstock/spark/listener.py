@@ -12,16 +12,17 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from pyspark.java_gateway import ensure_callback_server_started
 
-from penstock.kernels.contract import Metric
 from penstock.spark.chunks import all_copies, forget
 from penstock.spark.crash import crash_point
+from penstock.spark.reports import Reports, Teller
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from py4j.java_gateway import JavaObject
     from pyspark.sql import SparkSession
+
+    from penstock.spark.flow import Flow
 
 #: Micro-batches remembered by each flow.
 REMEMBERED = 1000
@@ -29,7 +30,6 @@ REMEMBERED = 1000
 RECENT = 20
 #: How Spark makes one watermark of several. By the smallest, a flow without rows holds the others back.
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
-_COMBINE: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
 
 
 class Progress:
@@ -73,32 +73,17 @@ class Progress:
             return dict(self._totals)
 
 
-def combined(slots: Iterable[str], reports: Iterable[Metric]) -> dict[str, float]:
-    """The numbers of families, as each slot wrote them, put together.
-
-    >>> combined(['{"wait_a": 2, "wait_b": 1}', '{"wait_a": 5}'], [Metric("wait_", "max")])
-    {'wait_a': 5.0, 'wait_b': 1.0}
-    """
-    families = sorted((metric for metric in reports if metric.is_family), key=lambda one: len(one.name))
-    found: dict[str, list[float]] = {}
-    for said in slots:
-        for name, value in json.loads(said).items():
-            found.setdefault(name, []).append(float(value))
-    # The longest name that fits is that of its family.
-    ways = {name: [one.combine for one in families if name.startswith(one.name)][-1] for name in found}
-    return {name: _COMBINE[ways[name]](values) for name, values in found.items()}
-
-
 class Listener:
-    """Hands each progress event to the flow whose metrics it carries.
+    """Hands each progress event to the flows whose numbers it carries, or that told theirs meanwhile.
 
     Spark's own listeners get an event as Python objects, made by hundreds of calls into the JVM, which take some 100 ms
     of processor time for each micro-batch. This one takes it as JSON, by two.
     """
 
-    def __init__(self, copies: Path) -> None:
+    def __init__(self, copies: Path, reports: Reports) -> None:
         self.copies = copies
-        self.flows: WeakValueDictionary[str, Any] = WeakValueDictionary()
+        self.reports = reports
+        self.flows: WeakValueDictionary[str, Flow] = WeakValueDictionary()
 
     def onQueryStarted(self, event: JavaObject) -> None:
         """Nothing to do."""
@@ -107,11 +92,14 @@ class Listener:
         """One micro-batch is committed."""
         crash_point("after-commit")
         progress = json.loads(event.progress().json())
-        told = [(self.flows.get(name), numbers) for name, numbers in progress.get("observedMetrics", {}).items()]
-        ours = [(flow, numbers) for flow, numbers in told if flow is not None]
-        for flow, numbers in ours:
-            flow._on_progress(progress, numbers)
-        if len(ours) > 1 and ours[0][0]._spark.conf.get(_POLICY) != "max":
+        told = self.reports.take(progress["id"], progress["batchId"])
+        ours = []
+        for name, numbers in [*progress.get("observedMetrics", {}).items(), *told.items()]:
+            if (flow := self.flows.get(name)) is not None:
+                flow._on_progress(progress, numbers)
+                ours.append(flow)
+        waiting = [flow for flow in ours if not flow._plan.keeps_nothing]
+        if len(waiting) > 1 and waiting[0]._spark.conf.get(_POLICY) != "max":
             warnings.warn(
                 "Flows that are united in one query wait for each other: what is pending in one comes only once all "
                 f'have rows, and at the end never. Before it is started: spark.conf.set("{_POLICY}", "max"); or start '
@@ -136,13 +124,14 @@ class Listener:
 _listeners: WeakKeyDictionary[SparkSession, Listener] = WeakKeyDictionary()
 
 
-def listen(spark: SparkSession, name: str, flow: Any) -> None:
-    """Have a flow told of the micro-batches whose metrics are observed under `name`."""
+def listen(spark: SparkSession, flow: Flow) -> Teller:
+    """Have a flow told of its micro-batches; gives what its slots tell by."""
     listener = _listeners.get(spark)
     if listener is None:
-        listener = _listeners[spark] = Listener(all_copies())
+        listener = _listeners[spark] = Listener(all_copies(), Reports(spark.sparkContext))
         gateway: Any = spark.sparkContext._gateway
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         streaming = gateway.jvm.org.apache.spark.sql.streaming
         spark.streams._jsqm.addListener(streaming.PythonStreamingQueryListenerWrapper(listener))
-    listener.flows[name] = flow
+    listener.flows[flow.id] = flow
+    return Teller(flow.id, listener.reports.told)

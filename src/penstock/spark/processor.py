@@ -24,14 +24,19 @@ if TYPE_CHECKING:
     from penstock.plan.base import Plan
 
 
-class Processor(StatefulProcessor):
-    """Runs the kernels of a plan, one for each slot; see `host` for how."""
+def query_id() -> str:
+    """The query that this task belongs to."""
+    context = TaskContext.get()
+    return (context.getLocalProperty("sql.streaming.queryId") if context else None) or "none"
 
-    def __init__(self, plan: Plan, ids: tuple[int, ...]) -> None:
+
+class PackedPlan:
+    """A plan as it travels."""
+
+    def __init__(self, plan: Plan) -> None:
         self._packed: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
         #: Of the plan, with all its terms.
         self.fingerprint = hashlib.blake2b(self._packed, digest_size=16).hexdigest()
-        self.ids = ids
 
     @cached_property
     def plan(self) -> Plan:
@@ -39,14 +44,26 @@ class Processor(StatefulProcessor):
         plan: Plan = cloudpickle.loads(self._packed)
         return plan
 
+
+class Processor(StatefulProcessor):
+    """Runs the kernels of a plan, one for each slot; see `host` for how."""
+
+    def __init__(self, plan: Plan, ids: tuple[int, ...]) -> None:
+        self.packed = PackedPlan(plan)
+        self.ids = ids
+
+    @property
+    def plan(self) -> Plan:
+        """What is to run."""
+        return self.packed.plan
+
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark at the start of each task."""
         ignore_interrupts()
         self.handle = handle
         self.head = handle.getValueState("head", "body binary")
         self.chunks = handle.getMapState("chunks", "name string", "blob binary")
-        context = TaskContext.get()
-        self.query = (context.getLocalProperty("sql.streaming.queryId") if context else None) or "none"
+        self.query = query_id()
 
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues

@@ -26,7 +26,7 @@ from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.crash import crash_point
 from penstock.spark.flow import Flow
 from penstock.spark.running import Running
-from penstock.spark.sink import WRITTEN, Ledger, claiming, commit, file_writer, staging
+from penstock.spark.sink import Ledger, claiming, commit, staging
 from penstock.spark.trigger import check_trigger
 from penstock.tables.places import place_of
 
@@ -167,9 +167,7 @@ def publish(
                 running.publish(batch, number)
 
             places = {channel: str(ledger.place) for channel, ledger in ledgers.items()} | {RESULTS: str(running.place)}
-            targets = {channel: (place, flow._channels[channel]) for channel, place in places.items()}
-            files = flow._parcels.mapInArrow(file_writer(targets), WRITTEN)
-            writer = files.writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
+            writer = flow._files(places).writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
             writer = writer.trigger(**trigger) if trigger else writer
             running.query = writer.start()
     except BaseException:

@@ -162,7 +162,7 @@ def warn_of_idle_tasks(spark: SparkSession, slots: int) -> None:
         warnings.warn(
             f"Spark will start {partitions} tasks in every micro-batch, and {slots} have work. Before the first start: "
             f'spark.conf.set("spark.sql.shuffle.partitions", "{slots}").',
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -27,21 +27,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import BadOption, SinkDamaged
-from penstock.kernels.contract import RESULTS
+from penstock.kernels.contract import RESULTS, Emission
 from penstock.spark.crash import crash_point
 from penstock.spark.files import read_whole, sync_directory, write_first, write_whole
-from penstock.spark.outbox import discard, unwrap
-from penstock.spark.signals import ignore_interrupts
-from penstock.spark.wire import batch_number, parcels
+from penstock.spark.wire import Reader, batch_number
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
 #: What a writing task tells the driver of each file.
-WRITTEN = "channel string, file string, rows long, bytes long"
-_WRITTEN_ARROW = pa.schema(
-    [("channel", pa.string()), ("file", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())]
-)
+WRITTEN = pa.schema([("channel", pa.string()), ("file", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 #: Rows in a row group at the most; results arrive in smaller batches and are gathered.
 _GROUP_ROWS = 131_072
 _GROUP_BYTES = 8 << 20
@@ -49,24 +44,17 @@ _GROUP_BYTES = 8 << 20
 _KEPT = 100
 
 
-def file_writer(
-    places: Mapping[str, tuple[str, pa.Schema]],
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` that writes the blobs of the given channels as staged Parquet files."""
+def file_writer(places: Mapping[str, tuple[str, pa.Schema]]) -> Reader:
+    """A reader that writes the rows of each channel as a staged Parquet file."""
 
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ignore_interrupts()
+    def write(emissions: Iterator[Emission]) -> Iterator[pa.RecordBatch]:
         open_files: dict[str, StagedFile] = {}
         number = batch_number()
-        for parcel in parcels(batches):
-            place = places.get(parcel.channel)
-            if place is None:
-                discard(parcel)
-                continue
-            if parcel.channel not in open_files:
-                open_files[parcel.channel] = StagedFile(Path(place[0]), number, place[1])
-            for rows in unwrap(parcel, place[1]):
-                open_files[parcel.channel].add(rows)
+        for channel, rows in emissions:
+            if channel not in open_files:
+                place, schema = places[channel]
+                open_files[channel] = StagedFile(Path(place), number, schema)
+            open_files[channel].add(rows)
         for channel, staged in open_files.items():
             written = staged.close(channel)
             crash_point("in-sink")
@@ -128,8 +116,8 @@ class StagedFile:
         with self._path.open("rb") as written:
             os.fsync(written.fileno())
         said = [channel, self._path.name, self._rows, self._path.stat().st_size]
-        columns = [pa.array([value], field.type) for value, field in zip(said, _WRITTEN_ARROW, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=_WRITTEN_ARROW)
+        columns = [pa.array([value], field.type) for value, field in zip(said, WRITTEN, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=WRITTEN)
 
 
 def told(written: pa.RecordBatch) -> dict[str, Any]:

@@ -8,12 +8,13 @@ input after the last rows, and timers set in one batch fire in the next. No row 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kernels.contract import SET_ASIDE_SCHEMA, Emission
 from penstock.plan.base import Side
 from penstock.plan.routing import RangeSide
 from penstock.spark.crash import crash_point
@@ -42,6 +43,8 @@ CORRUPT, SOURCE = "_corrupt_record", "_source_file"
 _UNPACKED_ROWS = 32_768
 
 Batches = Iterable[pa.RecordBatch]
+#: What becomes of rows that leave kernels, in the task where they do.
+Reader = Callable[[Iterator[Emission]], Iterator[pa.RecordBatch]]
 
 
 def marks_in(columns: Iterable[str]) -> tuple[str, ...]:
@@ -72,10 +75,9 @@ def packer(side: Side, number: int, ids: tuple[int, ...]) -> Callable[[Batches],
         at = clock_of(batch_number())
         latest: int | None = None
         for batch in batches:
-            good, bad = _split_corrupt(batch)
+            rows, bad = split_corrupt(batch, side.schema)
             if bad is not None:
                 yield _packed(ids[0], at, ASIDE, _to_blob(bad))
-            rows = pa.RecordBatch.from_arrays(good.columns[: len(side.schema)], schema=side.schema)
             if side.event_time is not None:
                 latest = _later(latest, pc.max(rows.column(side.event_time)))
             for slot, part in _route(rows, side, len(ids)):
@@ -90,18 +92,22 @@ def packer(side: Side, number: int, ids: tuple[int, ...]) -> Callable[[Batches],
     return pack
 
 
-def unpacker(channel: str, schema: pa.Schema) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` that turns the parcels of one channel into rows, and lets go of the others."""
+def opener(read: Reader, wanted: Mapping[str, pa.Schema]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow` that opens the parcels of some channels for a reader, and lets go of the others."""
 
-    def unpack(batches: Batches) -> Iterator[pa.RecordBatch]:
-        ignore_interrupts()
+    def opened(batches: Batches) -> Iterator[Emission]:
         for parcel in parcels(batches):
-            if parcel.channel == channel:
-                yield from in_larger(unwrap(parcel, schema))
+            if parcel.channel in wanted:
+                for rows in unwrap(parcel, wanted[parcel.channel]):
+                    yield Emission(parcel.channel, rows)
             else:
                 discard(parcel)
 
-    return unpack
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        ignore_interrupts()
+        return read(opened(batches))
+
+    return run
 
 
 def parcels(batches: Batches) -> Iterator[Parcel]:
@@ -109,6 +115,11 @@ def parcels(batches: Batches) -> Iterator[Parcel]:
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in Parcel._fields)
         yield from (Parcel(*fields) for fields in zip(*columns, strict=True) if fields[1:] != (None, None))
+
+
+def rows_alone(emissions: Iterator[Emission]) -> Iterator[pa.RecordBatch]:
+    """A reader that gives the rows, whatever their channel."""
+    return in_larger(emission.rows for emission in emissions)
 
 
 def in_larger(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -123,6 +134,23 @@ def in_larger(batches: Batches) -> Iterator[pa.RecordBatch]:
         count += batch.num_rows
     if run:
         yield pa.concat_batches(run) if len(run) > 1 else run[0]
+
+
+def split_corrupt(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """The rows of a stream with this schema, and those that its source could not read, for the channel `set_aside`."""
+    bad = None
+    if CORRUPT in batch.schema.names:
+        corrupt = batch.column(CORRUPT)
+        if corrupt.null_count < len(corrupt):
+            bad, batch = _set_aside(batch.filter(corrupt.is_valid())), batch.filter(corrupt.is_null())
+    return pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema), bad
+
+
+def _set_aside(batch: pa.RecordBatch) -> pa.RecordBatch:
+    count = batch.num_rows
+    reason = pa.array(["the record does not fit the schema"] * count, pa.string())
+    source = batch.column(SOURCE) if SOURCE in batch.schema.names else pa.nulls(count, pa.string())
+    return pa.RecordBatch.from_arrays([reason, source, batch.column(CORRUPT)], schema=SET_ASIDE_SCHEMA)
 
 
 def from_blob(blob: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:
@@ -164,20 +192,6 @@ def _route(rows: pa.RecordBatch, side: Side, slots: int) -> Iterator[tuple[int, 
     for number, end in enumerate(ends):
         yield number, ordered.slice(begin, end - begin)
         begin = end
-
-
-def _split_corrupt(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    if CORRUPT not in batch.schema.names:
-        return batch, None
-    corrupt = batch.column(CORRUPT)
-    if corrupt.null_count == len(corrupt):
-        return batch, None
-    bad = batch.filter(corrupt.is_valid())
-    count = bad.num_rows
-    source = bad.column(SOURCE) if SOURCE in batch.schema.names else pa.nulls(count, pa.string())
-    reason = pa.array(["the record does not fit the schema"] * count, pa.string())
-    columns = [reason, source, bad.column(CORRUPT)]
-    return batch.filter(corrupt.is_null()), pa.RecordBatch.from_arrays(columns, names=["reason", "source", "raw"])
 
 
 def _later(latest: int | None, found: pa.Scalar) -> int | None:
