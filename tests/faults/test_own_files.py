@@ -41,6 +41,7 @@ class Plan:
     """As much of a plan as a checkpoint asks for."""
 
     loose: tuple[str, ...] = ()
+    keeps_nothing = False
 
     def __init__(self, **identity: str) -> None:
         self._identity = identity
@@ -534,6 +535,15 @@ def test_state_cut_changed_or_missing_is_refused_by_name(tmp_path: Path, name: s
         checkpoint(tmp_path / "ck", on="a")
 
 
+def test_state_of_a_plan_that_keeps_nothing_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_state(tmp_path / "ck")
+    shutil.rmtree(tmp_path / "ck" / "state")
+    with pytest.raises(CheckpointDamaged, match="is missing"):
+        checkpoint(tmp_path / "ck", on="a")
+    monkeypatch.setattr(Plan, "keeps_nothing", True)
+    checkpoint(tmp_path / "ck", on="a").close()
+
+
 def test_state_that_is_not_needed_any_more_is_not_asked_for(tmp_path: Path) -> None:
     with_state(tmp_path / "ck")
     (tmp_path / "ck" / "state" / "0" / "0" / "1.changelog").unlink()
@@ -588,7 +598,7 @@ def test_second_process_is_refused(tmp_path: Path) -> None:
     held = checkpoint(tmp_path / "ck", on="a")
     program = (
         "import sys; from penstock.spark.checkpoint import Checkpoint\n"
-        "plan = type('Plan', (), {'identity': lambda self: {'on': 'a'}})()\n"
+        "plan = type('Plan', (), {'keeps_nothing': False, 'identity': lambda self: {'on': 'a'}})()\n"
         f"Checkpoint({str(tmp_path / 'ck')!r}, plan)"
     )
     second = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -45,8 +45,17 @@ class Session:
         spark = SimpleNamespace(sql=SimpleNamespace(streaming=streaming))
         jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=spark)))
         self.sparkContext = SimpleNamespace(
-            _gateway=SimpleNamespace(jvm=jvm), master="local[2]", pythonExec=sys.executable
+            _gateway=SimpleNamespace(jvm=jvm),
+            accumulator=lambda zero, how: None,
+            master="local[2]",
+            pythonExec=sys.executable,
         )
+
+
+class Flow:
+    """As much of one as is looked at."""
+
+    id = "flow"
 
 
 def test_what_spark_takes_for_true_is_true() -> None:
@@ -87,7 +96,8 @@ def test_a_session_is_heard_though_one_before_it_had_its_id(monkeypatch: pytest.
     monkeypatch.setattr(listener, "all_copies", lambda: Path("nowhere"))
     for _ in range(10):
         session = Session()
-        listener.listen(session, "flow", session)  # type: ignore[arg-type]
+        flow = Flow()
+        assert listener.listen(session, flow).flow == flow.id  # type: ignore[arg-type]
         assert len(session.added) == 1
         del session
         gc.collect()
