@@ -29,7 +29,7 @@ Division = Literal["input", "key", "pages", "rows"]
 
 #: Where nobody gives a division, a prepared table is scanned whole in every micro-batch if that takes no longer than
 #: keeping state would: its key hashes are not more bytes than this,
-_QUICK_PASS = 256 << 20
+_QUICK_PASS = 512 << 20
 #: and one pass mostly suffices, because as many rows as this have room.
 _ROOMY = 1_000_000
 
