@@ -16,6 +16,7 @@ from penstock.errors import BadOption, MemoryTooSmall
 from penstock.kernels.mesh.tune_cache import coefficients, machine
 from penstock.models.mesh_cost import Coefficients
 from penstock.models.mesh_tuner import Choice, breakdown, default_buffer, fastest, least_memory, smallest, with_buffer
+from penstock.plan.join_table import quick_at_once
 from penstock.plan.units import format_duration, format_size, parse_size
 from penstock.tables import Table, table
 
@@ -43,14 +44,15 @@ class Setting:
 
     c: Coefficients
     slots: int
-    division: Literal["key", "pages"]
+    #: As the cost model has it: by "rows" every slot scans all of the table, as it does where rows are joined at once.
+    division: Literal["key", "rows", "pages"]
     #: The table's own page, in the model's pages.
     own: int
 
     @property
     def combined(self) -> int:
-        """By how much a slot's rate is multiplied: by key each serves its own rows, by pages each serves all."""
-        return self.slots if self.division == "key" else 1
+        """By how much a slot's rate is multiplied: by pages each serves all rows, otherwise its own."""
+        return 1 if self.division == "pages" else self.slots
 
     def size(self, b: int) -> str:
         """A buffer of b pages as people say it."""
@@ -72,7 +74,7 @@ def tune_table(asked: Asked) -> None:
     with step("measuring") as this:
         c, cached = coefficients(found, row, fresh=asked.fresh)
         this.done = f"{'measured before' if cached else 'measured'} on {machine()}"
-    division: Literal["key", "pages"] = "key" if found.by_key(0, 1) is not None else "pages"
+    division = _division(found, row, round(memory * slots) if asked.rate is None else None, slots)
     part = c.divided(slots, division)
     own = max(round(found.rows * c.v_R / len(found.pages) / c.v_P), 1)
     setting = Setting(part, slots, division, min(own, part.N_R))
@@ -85,6 +87,13 @@ def tune_table(asked: Asked) -> None:
     _show_choice(setting, chosen)
     _show_curve(setting, chosen.memory.total if asked.rate is not None else memory)
     _show_advice(setting, found, chosen, best)
+
+
+def _division(found: Table, row: int, memory: int | None, slots: int) -> Literal["key", "rows", "pages"]:
+    """The one that `join_table` takes for an inner join by equality."""
+    if found.by_key(0, 1) is None:
+        return "pages"
+    return "rows" if memory is not None and quick_at_once(found, row, memory, slots) else "key"
 
 
 def _check_enough(setting: Setting, memory: float) -> None:

@@ -104,8 +104,8 @@ class JoinTablePlan(Plan):
             shares_pages = how == "inner" and not condition.flags and not to_extend
             usual: Division = "key" if by_key else "pages" if shares_pages else "rows"
             plan = cls(stream, table, condition, how, size, slots, division or usual, pages_per_step)
-            if division is None and by_key and pages_per_step is None and not to_extend:
-                plan = plan._at_once_if_quick()
+            if division is None and by_key and pages_per_step is None and not to_extend and plan._is_quick_at_once:
+                plan = replace(plan, division="input")
             faults += [] if to_extend else plan._memory_faults()
         faults.complain("this join")
         return plan
@@ -119,11 +119,9 @@ class JoinTablePlan(Plan):
             raise fault
         return made
 
-    def _at_once_if_quick(self) -> Self:
-        """The same divided by input, if every micro-batch may well scan the whole table."""
-        room = self.slots * rows_in(self.memory // self.slots, self.table.pages, self.row_bytes, self.condition)
-        quick = 8 * self.table.rows <= _QUICK_PASS and room >= _ROOMY
-        return replace(self, division="input") if quick else self
+    @property
+    def _is_quick_at_once(self) -> bool:
+        return quick_at_once(self.table, self.row_bytes, self.memory, self.slots, self.condition)
 
     def _memory_faults(self) -> list[PenstockError]:
         least = self.least_memory
@@ -245,6 +243,12 @@ _DIVISIONS = {
     "rows": "rows: each holds its own rows and scans every page",
     "pages": "pages: each holds every row and scans its own pages",
 }
+
+
+def quick_at_once(table: Table, row_bytes: int, memory: int, slots: int, condition: Condition | None = None) -> bool:
+    """Whether a prepared table may well be scanned whole in every micro-batch, with rows of this size."""
+    room = slots * rows_in(memory // slots, table.pages, row_bytes, condition or Equal(table.key))
+    return 8 * table.rows <= _QUICK_PASS and room >= _ROOMY
 
 
 def least_memory(table: Table, slots: int, division: Division, condition: Condition | None = None) -> int:
