@@ -95,9 +95,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.timeout(1800)
-def test_machine_lost_in_mid_run(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("division", ["pages", "input"])
+def test_machine_lost_in_mid_run(cluster: Cluster, tmp_path: Path, division: str) -> None:
     shop = Workshop(tmp_path / "shop", files=10)
-    program = shop.start("--master", cluster.url)
+    program = shop.start("--master", cluster.url, "--division", division)
     try:
         program.wait_for(lambda: shop.batches() >= 4, seconds=300)
         cluster.kill(cluster.workers[0])
