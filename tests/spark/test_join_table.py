@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import functions as fn
 
 import penstock as ps
+from penstock.errors import PlanError
 from tests.spark.conftest import FINITE, Desk, assert_is_join, eventually, sampled
 
 pytestmark = pytest.mark.spark
@@ -196,6 +197,19 @@ def test_a_join_divided_by_input_keeps_no_state_and_other_flows_may_follow_it(de
     assert eventually(lambda: one.progress()["totals"]["rows_out"] == two.progress()["totals"]["rows_in"] == 480)
     assert desk.run(two).num_rows == 480
     assert not (desk.folder / "out-checkpoint" / "state").exists()
+
+
+def test_a_join_divided_by_input_may_follow_what_works_by_a_watermark(desk: Desk):
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    at = pa.array([start + timedelta(seconds=n // 2) for n in range(600)], pa.timestamp("us", "UTC"))
+    twice = pa.table({"id": [n // 2 for n in range(600)], "k": [n // 2 % 130 for n in range(600)], "at": at})
+    rows = pa.table({"k": range(100), "n": range(100)})
+    once = desk.stream(twice).withWatermark("at", "10 seconds").dropDuplicatesWithinWatermark(["id"])
+    over = desk.table(rows, "k", prepared=True)
+    flow = ps.join_table(once, over, on="k", memory="64MB")
+    assert_is_join(desk.run(flow), twice.filter([n % 2 == 0 for n in range(600)]), rows, ["k"], ["k"])
+    with pytest.raises(PlanError, match="a stateful operator"):
+        ps.join_table(once, over, on="k", memory="64MB", division="key")
 
 
 def test_a_join_divided_by_input_starts_again_with_other_slots_and_terms(desk: Desk):

@@ -49,10 +49,12 @@ def run(plan: Plan, inputs: Sequence[DataFrame], kind: type[F] = Flow) -> F:  # 
                 do="Read it with spark.readStream, or join it with Spark's own batch join.",
             )
     flow = kind(spark, plan, dict(plan.channels) | {SET_ASIDE: SET_ASIDE_SCHEMA})
+    at_once = plan.keeps_nothing  # such a flow has no watermark, with which another would clash
     frames = [
-        _by_place(frame, plan.sides[number].schema) for number, frame in enumerate(map(without_watermark, inputs))
+        _by_place(without_watermark(frame, may_stay=at_once), side.schema)
+        for frame, side in zip(inputs, plan.sides, strict=True)
     ]
-    flow._make = _at_once(flow, frames[0]) if plan.keeps_nothing else _with_state(flow, frames)
+    flow._make = _at_once(flow, frames[0]) if at_once else _with_state(flow, frames)
     flow._emitted = flow._make(plan)
     return flow
 

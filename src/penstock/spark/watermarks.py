@@ -29,8 +29,10 @@ _STATEFUL = (
 )
 
 
-def without_watermark(frame: DataFrame) -> DataFrame:
-    """The same rows without a watermark on them; an error where a stateful operator already works by it."""
+def without_watermark(frame: DataFrame, *, may_stay: bool = False) -> DataFrame:
+    """The same rows without a watermark on them. Where a stateful operator already works by it, it stays if it may, and
+    is an error otherwise.
+    """
     from pyspark.sql import DataFrame as Frame
 
     spark: Any = frame.sparkSession
@@ -39,6 +41,8 @@ def without_watermark(frame: DataFrame) -> DataFrame:
     if not any(node.nodeName() == _WATERMARK for node in nodes):
         return frame
     stateful = [node.nodeName() for node in nodes if _keeps_state(node)]
+    if stateful and may_stay:
+        return frame
     if stateful:
         raise PlanError(
             f"This stream has a watermark, and a stateful operator ({stateful[0]}) that works by it.",
