@@ -146,9 +146,10 @@ class Work:
         """The join as Penstock does it."""
         import penstock as ps
 
-        if prepared:
-            return ps.join_table(self.stream(), self.prepared, on=self.table.key, memory=self.size.memory)
-        table = ps.table(self.path, key=self.table.key)
+        table = self.prepared if prepared else ps.table(self.path, key=self.table.key)
+        flow = ps.join_table(self.stream(), table, on=self.table.key, memory=self.size.memory)
+        if flow._plan.keeps_nothing:
+            return flow
         # Rows of small micro-batches would wait for the scan to come round; here all are answered at once.
         return ps.join_table(
             self.stream(), table, on=self.table.key, memory=self.size.memory, pages_per_step=len(table.pages)
