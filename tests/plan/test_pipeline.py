@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -598,3 +599,122 @@ def test_empty_files_beside_others_are_passed_over(folder: Path) -> None:
     text = starting([str(folder / "orders")], [f"{folder / 'products'}:product_id"], folder)
     pipeline, _ = read_pipeline(write(folder, text))
     assert pq.read_table(table_path(pipeline.tables["products"], folder)).num_rows == 2
+
+
+def test_files_in_folders_that_spark_passes_over_are_told_or_read(tmp_path: Path) -> None:
+    for year in ("2025", "2026"):
+        (tmp_path / "orders" / year).mkdir(parents=True)
+        (tmp_path / "orders" / year / "a.csv").write_text("order_id,product_id\n1,10\n")
+    (tmp_path / "pipeline.toml").write_text('[streams.orders]\npath = "orders"\n[queries.all]\nsql = "SELECT 1"\n')
+    with pytest.raises(BadPipeline, match=r"pipeline.toml:2: .*files in the folder '202[56]'[^$]*recursiveFileLookup"):
+        read_pipeline(tmp_path)[1].check()
+    text = starting([str(tmp_path / "orders")], [], tmp_path)
+    assert 'options = { recursiveFileLookup = "true" }' in text
+    (tmp_path / "pipeline.toml").write_text(text)
+    read_pipeline(tmp_path)[1].check()
+
+
+def test_what_lies_in_hidden_folders_belongs_to_no_table(folder: Path) -> None:
+    (folder / "products").mkdir()
+    (folder / "products.csv").rename(folder / "products" / "a.csv")
+    for hidden in (".ipynb_checkpoints", "_old"):
+        (folder / "products" / hidden).mkdir()
+        (folder / "products" / hidden / "b.csv").write_bytes((folder / "products" / "a.csv").read_bytes())
+    (folder / "pipeline.toml").write_text(GOOD.replace("products.csv", "products"))
+    pipeline, faults = read_pipeline(folder)
+    faults.check()
+    assert table(table_path(pipeline.tables["products"], folder / "run"), key="product_id").rows == 2
+
+
+def test_a_csv_table_in_folders_is_read_as_a_first_pipeline_says(folder: Path) -> None:
+    for place in ("eu", "us"):
+        (folder / "products" / place).mkdir(parents=True)
+        (folder / "products" / place / "a.csv").write_bytes((folder / "products.csv").read_bytes())
+    (folder / "pipeline.toml").write_text(
+        starting([str(folder / "orders")], [f"{folder / 'products'}:product_id"], folder)
+    )
+    pipeline, faults = read_pipeline(folder)
+    faults.check()
+    assert pipeline.tables["products"].format == "csv"
+
+
+@pytest.mark.parametrize(
+    ("header", "separator"), [("id;net, price;at", ";"), ("id,kind;size", None), ("id|a;b|c", "|"), ("id", None)]
+)
+def test_the_separator_is_what_stands_between_most_names(tmp_path: Path, header: str, separator: str | None) -> None:
+    (tmp_path / "orders.csv").write_text(f"{header}\n")
+    text = starting([str(tmp_path / "orders.csv")], [], tmp_path)
+    told = [line for line in text.splitlines() if "sep =" in line]
+    assert told == ([f'options = {{ sep = "{separator}" }}'] if separator else [])
+
+
+@pytest.mark.parametrize("said", ["sep = '||'", "delimiter = '\\t'", "quote = '<q>'"])
+def test_what_cannot_separate_is_told_as_such(folder: Path, said: str) -> None:
+    text = GOOD.replace('path = "products.csv"', f'path = "products.csv"\noptions = {{ {said} }}')
+    (folder / "pipeline.toml").write_text(text)
+    with pytest.raises(BadPipeline, match="more than one letter"):
+        read_pipeline(folder)[1].check()
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["2026-02-01T10:00:00.123Z", "2026-02-01T10:00:00Z"], "timestamp"),  # of JavaScript
+        (["2026-02-01T10:00:00.000", "2026-02-01T10:00:00"], "timestamp"),  # of pandas and Python
+        (["2026-02-01T10:00:00Z", "2026-02-01T10:00:00"], "timestamp"),
+        (["2026-02-01T10:00:00.123456789Z"], "string"),
+        (["2026-02-01T10:00Z", "2026-02-01T10:00:30Z"], "string"),  # of Java, which Spark does not read
+        (["2026-02-01T10:00:00.123Z", "yesterday"], "string"),
+    ],
+)
+def test_times_with_fractions_of_seconds_are_times_in_json(tmp_path: Path, values: list[str], kind: str) -> None:
+    (tmp_path / "a.json").write_text("".join(f'{{"at": "{value}"}}\n' for value in [*values]) + '{"at": null}\n')
+    assert name_of(infer(tmp_path / "a.json", "json", {}).field("at").type) == kind
+
+
+@pytest.mark.parametrize("ending", ["Z", "+02:00", "-0530"])
+def test_times_that_spark_does_not_read_are_texts(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "a.csv").write_text(f"id,at,on\n1,2026-02-01T10:00{ending},2026-02-01 10:00\n")
+    columns = infer(tmp_path / "a.csv", "csv", {})
+    assert [name_of(kind) for kind in columns.types] == ["long", "string", "timestamp"]
+
+
+def test_a_path_of_a_first_pipeline_behind_a_link_leads_to_the_files(folder: Path) -> None:
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "link").symlink_to("deep/er")
+    target = folder / "link" / "pipeline.toml"
+    target.write_text(starting([str(folder / "orders")], [], target.parent))
+    read_pipeline(target)[1].check()
+
+
+@pytest.mark.parametrize("path", ["~nobody-of-this-name/x", "x" * 300])
+def test_a_path_that_cannot_be_is_told_with_its_line(folder: Path, path: str) -> None:
+    for text in (GOOD.replace("orders/", path), GOOD.replace("products.csv", path), GOOD.replace("out/", "x" * 300)):
+        (folder / "pipeline.toml").write_text(text)
+        with pytest.raises(BadPipeline, match=r"pipeline\.toml:\d+"):
+            read_pipeline(folder)[1].check()
+
+
+def test_keys_that_are_no_names_are_told(folder: Path) -> None:
+    (folder / "pipeline.toml").write_text(GOOD)
+    pipeline, _ = read_pipeline(folder)
+    said = {"stream": "orders", "x": "product_id", "key": [1], "order": "ordered_at", "agg": "min"}
+    planned, [(_, fault)] = plan_of("subscriptions", said, Known(pipeline.streams, {}, 1, folder))
+    assert planned is None
+    assert "no name of a column" in str(fault)
+
+
+def test_the_lines_of_a_long_file_are_found_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every value of the file from its beginning, for each of its lines, took minutes for a thousand queries."""
+    text = "".join(f'[queries.q{n}]\nsql = """\nSELECT {n}\n[not a heading]"""\n\n' for n in range(500))
+    read = 0
+
+    def loads(part: str) -> dict[str, object]:
+        nonlocal read
+        read += len(part)
+        return whole(part)
+
+    whole = tomllib.loads
+    monkeypatch.setattr("penstock.plan.pipeline.lines.tomllib.loads", loads)
+    assert lines_of(text)[("queries", "q499", "sql")] == 499 * 5 + 2
+    assert read < 10 * len(text)

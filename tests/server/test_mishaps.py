@@ -48,6 +48,20 @@ def test_a_source_that_vanishes_is_no_reason_to_say_nothing(tmp_path: Path) -> N
         assert said["backlog"]["files"] is None
 
 
+def test_files_in_partitions_are_a_backlog_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        for place in ("day=1", "day=2", ".old"):
+            (tmp_path / "orders" / place).mkdir()
+            (tmp_path / "orders" / place / "a.parquet").touch()
+        server.engine.register("q", ALL)
+        eventually(lambda: server.engine.status("q")["state"] == "running", 10)
+        server.engine._groups["g1"]._running = SimpleNamespace(  # type: ignore[assignment]
+            progress=dict, files_read=lambda: 1, flow=SimpleNamespace(history=list)
+        )
+        [said] = server.engine.progress()["groups"]
+        assert said["backlog"]["files"] == 1
+
+
 @pytest.mark.parametrize(("operator", "rows"), [("join_table", 7), ("join_streams", None), ("join_shared", None)])
 def test_the_window_of_a_join_of_streams_is_no_backlog(tmp_path: Path, operator: str, rows: int | None) -> None:
     with served(tmp_path) as server:

@@ -132,8 +132,13 @@ def test_a_first_pipeline_runs_over_files_as_other_programs_write_them(tmp_path:
     (tmp_path / "sheet" / "b.csv").touch()
     pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "no.": pa.nulls(1)}), tmp_path / "wide" / "a.parquet")
     pq.write_table(pa.table({"id": [2**40], "new": ["x"]}), tmp_path / "wide" / "b.parquet")
-    text = starting([f"{tmp_path}/sheet", f"{tmp_path}/wide"], [], tmp_path).partition("[queries")[0]
-    for name in ("sheet", "wide"):
+    (tmp_path / "sent" / "2026").mkdir(parents=True)
+    (tmp_path / "sent" / "2026" / "a.jsonl").write_text(
+        '{"at": "2026-02-01T10:00:00.5Z"}\n{"at": "2026-02-01T10:00:00Z"}\n'
+    )
+    names = ("sheet", "wide", "sent")
+    text = starting([f"{tmp_path}/{name}" for name in names], [], tmp_path).partition("[queries")[0]
+    for name in names:
         text += f'[queries.of_{name}]\nsql = "SELECT * FROM {name}"\nsink = {{ path = "out/{name}/" }}\n'
     (tmp_path / "pipeline.toml").write_text(text)
     running = Run(checked(tmp_path / "pipeline.toml")[0], spark, lambda *_: None).start()
@@ -145,6 +150,8 @@ def test_a_first_pipeline_runs_over_files_as_other_programs_write_them(tmp_path:
     assert pq.read_table(tmp_path / "out" / "sheet").to_pylist() == sheet
     wide = pq.read_table(tmp_path / "out" / "wide").sort_by("id").to_pylist()
     assert wide == [{"id": 1, "new": None}, {"id": 2**40, "new": "x"}]
+    sent = pq.read_table(tmp_path / "out" / "sent").column("at").to_pylist()
+    assert sorted(at.isoformat() for at in sent) == ["2026-02-01T10:00:00+00:00", "2026-02-01T10:00:00.500000+00:00"]
 
 
 @pytest.mark.spark

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import statistics
 import time
 import warnings
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from penstock.errors import BadOption, CheckpointMismatch, PenstockError, PlanError
+from penstock.plan.pipeline.data_files import shown_files
 from penstock.server.committed import Committed
 from penstock.spark.failures import cause
 from penstock.spark.shared_flow import SharedFlow
@@ -226,10 +226,8 @@ class Group:
 
 
 def _files(place: Path) -> int:
-    """Files that Spark would read: of a folder, those that are not hidden."""
-    if place.is_file():
-        return 1
-    return sum(entry.is_file() and not entry.name.startswith((".", "_")) for entry in os.scandir(place))
+    """Files that Spark would read: of a folder and its partitions, those that are not hidden."""
+    return 1 if place.is_file() else len(shown_files(place))
 
 
 def told_error(error: BaseException | None) -> dict[str, str] | None:

@@ -36,6 +36,6 @@ def place_of(path: str | os.PathLike[str], what: str) -> Path:
     except (OSError, RuntimeError) as fault:
         why = (fault.strerror if isinstance(fault, OSError) else str(fault)) or ""
         raise BadOption(
-            f"{what}: {text[:80]!r} is not a path here: {why}.", do="Give the path of a directory."
+            f"{what}: {text[:80]!r} is not a path here: {why.rstrip('.')}.", do="Give the path of a directory."
         ) from fault
     return place

@@ -19,6 +19,7 @@ import pyarrow.json as json
 import pyarrow.parquet as pq
 
 from penstock.errors import BadOption, UnreadableTable, UnsupportedType
+from penstock.plan.pipeline.data_files import data_files, is_recursive
 from penstock.plan.view import plain
 from penstock.tables.folders import NO_VALUE, kind_of
 
@@ -37,9 +38,6 @@ TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
 }
 _ALIKE = {"bool": "boolean", "integer": "int", "bigint": "long", "text": "string", "varchar": "string", "real": "float"}
-#: Endings of packed files, which Spark and Arrow unpack by them, and other endings of a format.
-_PACKED = (".gz", ".bz2", ".zst")
-_ENDINGS = {".jsonl": ".json", ".ndjson": ".json"}
 #: How much of the files is looked at to find the columns of a text format.
 _FILES, _BYTES, _LONGEST = 3, 4 << 20, 64 << 20
 #: The most that a record of a CSV table may take.
@@ -80,31 +78,6 @@ def name_of(kind: pa.DataType) -> str:
     return next(name for name, known in TYPES.items() if known == kind)
 
 
-def ending(file: Path) -> str:
-    """The format's ending of a file's name, packed or not.
-
-    >>> ending(Path("a/ORDERS.CSV.gz")), ending(Path("log.2024.jsonl")), ending(Path("part-0.snappy.parquet"))
-    ('.csv', '.json', '.parquet')
-    """
-    name = file.name.lower()
-    bare = Path(next((name.removesuffix(packed) for packed in _PACKED if name.endswith(packed)), name)).suffix
-    return _ENDINGS.get(bare, bare)
-
-
-def data_files(path: Path, suffix: str) -> list[Path]:
-    """The files of a format at a path, which is one of them or a folder, as Spark would read them: oldest first.
-
-    Of a folder, without those that are empty: they have no rows, and do not say which columns they would have.
-    """
-    if path.is_file():
-        return [path]
-    found = [f for f in path.rglob("*") if f.is_file() and ending(f) == suffix and not f.name.startswith((".", "_"))]
-    # A text source reads every file of its folder, whatever it is called.
-    if not found and suffix != ".parquet":
-        found = [f for f in path.glob("*") if f.is_file() and not f.name.startswith((".", "_"))]
-    return sorted((f for f in found if f.stat().st_size), key=lambda f: (f.stat().st_mtime_ns, f.name))
-
-
 def infer(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
     """The columns of the files that are there, in the types that Spark has."""
     return as_spark_has_them(found(path, format_, options), str(path))
@@ -124,7 +97,7 @@ def found(path: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
             _check_names(schema, file)
         inside = _parquet_together(schemas) if format_ == "parquet" else _together(schemas, texts=format_ == "csv")
         outside = [field for field in folder_columns(path, format_) if field.name not in inside.names]
-        return pa.schema([*inside, *(outside if format_ in _WITH_FOLDERS else ())])
+        return pa.schema([*inside, *(outside if format_ in _WITH_FOLDERS and not is_recursive(options) else ())])
     except (OSError, pa.ArrowException, UnicodeDecodeError) as fault:
         what = f"{path}: its columns cannot be found: {str(fault).splitlines()[0]}"
         raise UnreadableTable(what, do=_remedy(fault, format_)) from fault
@@ -277,47 +250,85 @@ def _schema(file: Path, format_: str, options: Mapping[str, str]) -> pa.Schema:
         head = _head(file)
         if head.isspace():
             raise pa.ArrowInvalid("The file has no records")
-        records = json.read_json(pa.BufferReader(head), json.ReadOptions(block_size=len(head) + 1))
+        records = _json_rows(head)
         if records.num_rows != sum(not line.isspace() for line in head.splitlines() if line):
             raise UnreadableTable(
                 f"{file} has records of several lines, or several in one.",
                 why="Of a stream of JSON every line is a record; each of these lines would be set aside.",
                 do=_ONE_A_LINE,
             )
-        return _with_large_numbers(records.schema, head)
+        times = [field.name for field in records.schema if pa.types.is_timestamp(field.type)]
+        return _with_large_numbers(_with_times(_json_rows(head, texts=times), times), head)
     rows = _csv_rows(file, options)
     for name in (field.name for field in rows.schema if pa.types.is_binary(field.type)):
         raise UnreadableTable(f"{file}: values of {name!r} are not UTF-8.", do=_IN_UTF8)
-    numbers = [name for name, kind in zip(rows.schema.names, rows.schema.types, strict=True) if _is_number(kind)]
-    written = _csv_rows(file, options, texts=numbers) if numbers else rows
+    read = [field.name for field in rows.schema if _is_read(field.type)]
+    written = _csv_rows(file, options, texts=read) if read else rows
     return pa.schema(
         [
-            field.with_type(_type_as_written(written.column(place), field.type)) if _is_number(field.type) else field
+            field.with_type(_type_as_written(written.column(place), field.type)) if field.name in read else field
             for place, field in enumerate(rows.schema)
         ]
     )
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+def _is_read(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind))
 
 
-def _type_as_written(numbers: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType:
-    """The type that keeps what is written: zeros in front, as of ZIP codes, and digits beyond 64 bits.
+def _type_as_written(values: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType:
+    """The type that keeps what is written: zeros in front, as of ZIP codes, digits beyond 64 bits, and times that Spark
+    does not read.
 
     >>> _type_as_written(pa.chunked_array([["01067", "10115"]]), pa.int64())
     DataType(string)
     """
-    if pc.any(pc.match_substring_regex(numbers, r"^\s*[+-]?0[0-9]")).as_py():
+    if pa.types.is_timestamp(kind):
+        return pa.string() if _unread(values) else kind
+    if pc.any(pc.match_substring_regex(values, r"^\s*[+-]?0[0-9]")).as_py():
         return pa.string()
     if not pa.types.is_floating(kind):
         return kind
-    whole = pc.all(pc.match_substring_regex(numbers, r"^\s*[+-]?[0-9]+\s*$"), min_count=1).as_py()
-    return _of_digits(pc.max(pc.utf8_length(numbers)).as_py()) if whole else kind
+    whole = pc.all(pc.match_substring_regex(values, r"^\s*[+-]?[0-9]+\s*$"), min_count=1).as_py()
+    return _of_digits(pc.max(pc.utf8_length(values)).as_py()) if whole else kind
 
 
 def _of_digits(most: int) -> pa.DataType:
     return pa.decimal128(38, 0) if most <= 38 else pa.string()
+
+
+def _json_rows(head: bytes, texts: Sequence[str] = ()) -> pa.Table:
+    said = json.ParseOptions(explicit_schema=pa.schema([(name, pa.string()) for name in texts]))
+    return json.read_json(pa.BufferReader(head), json.ReadOptions(block_size=len(head) + 1), said)
+
+
+def _with_times(records: pa.Table, times: Sequence[str]) -> pa.Schema:
+    """The columns of JSON records, of which some texts are times; so are those with fractions of seconds.
+
+    >>> _with_times(pa.table({"at": ["2026-02-01T10:00:00.123Z", None], "name": ["a", "b"]}), []).types
+    [TimestampType(timestamp[us, tz=UTC]), DataType(string)]
+    """
+    schema = records.schema
+    for place, field in enumerate(schema):
+        column = records.column(place)
+        if pa.types.is_string(field.type) and (field.name in times or _all_times(column)) and not _unread(column):
+            schema = schema.set(place, field.with_type(TYPES["timestamp"]))
+    return schema
+
+
+def _all_times(texts: pa.ChunkedArray) -> bool:
+    """Whether texts are times in microseconds at the finest, all with a zone or all without."""
+    for zone in ("UTC", None):
+        try:
+            return bool(texts.cast(pa.timestamp("us", zone)).null_count < len(texts))
+        except pa.ArrowInvalid:
+            pass
+    return False
+
+
+def _unread(times: pa.ChunkedArray) -> bool:
+    """Whether some of these are times that Spark does not read: with a zone, and without seconds."""
+    return bool(pc.any(pc.match_substring_regex(times, r"[T ]\d\d(:\d\d)?(Z|[+-])")).as_py())
 
 
 def _with_large_numbers(schema: pa.Schema, head: bytes) -> pa.Schema:
@@ -411,11 +422,17 @@ def csv_options(options: Mapping[str, str], block: int = _BLOCK) -> dict[str, ob
     told = {name.lower(): value for name, value in options.items()}
     header = told.get("header", "true") == "true"
     null = told.get("nullvalue", "")
+    separator, quote = told.get("sep", told.get("delimiter", ",")), told.get("quote", '"')
+    if len(separator) != 1 or len(quote) > 1:
+        raise BadOption(
+            f"A separator {separator!r} or a quote {quote!r} is more than one letter.",
+            do="Give one. Of a stream whose columns are written down Spark reads others, too: columns = { … }.",
+        )
     return {
         "read_options": csv.ReadOptions(autogenerate_column_names=not header, use_threads=False, block_size=block),
         "parse_options": csv.ParseOptions(
-            delimiter=told.get("sep", told.get("delimiter", ",")),
-            quote_char=told.get("quote", '"') or False,
+            delimiter=separator,
+            quote_char=quote or False,
             newlines_in_values=told.get("multiline", "true") == "true",
         ),
         # As Spark has it: what is empty is NULL, whatever else is; in quotes it is what `emptyValue` says.

@@ -13,7 +13,8 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from penstock.errors import UnreadableTable
-from penstock.plan.pipeline.columns import csv_options, data_files
+from penstock.plan.pipeline.columns import csv_options
+from penstock.plan.pipeline.data_files import data_files
 from penstock.plan.pipeline.spec import TableFile
 
 #: Rows of a page; small pages need little memory.

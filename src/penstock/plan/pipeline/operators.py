@@ -169,7 +169,10 @@ def _latest(*streams: Stream) -> str:
 
 
 def _names(said: Any) -> tuple[str, ...]:
-    return (said,) if isinstance(said, str) else tuple(said)
+    names = (said,) if isinstance(said, str) else tuple(said)
+    if not all(isinstance(name, str) for name in names):
+        raise BadOption(f"{said!r} has what is no name of a column.", do='Write key = ["market", "product_id"].')
+    return names
 
 
 class Operator(NamedTuple):

@@ -13,14 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import BadOption, BadPipeline, UnknownColumn, UnreadableTable
-from penstock.plan.pipeline.columns import (
-    as_spark_has_them,
-    check_no_folder_columns,
-    check_times,
-    ending,
-    infer,
-    written,
-)
+from penstock.plan.pipeline.columns import as_spark_has_them, check_no_folder_columns, check_times, infer, written
+from penstock.plan.pipeline.data_files import check_all_read, ending, shown_files
 from penstock.plan.pipeline.lines import Faults, parse
 from penstock.plan.pipeline.lines import Path as Place
 from penstock.plan.pipeline.spec import (
@@ -38,6 +32,7 @@ from penstock.plan.pipeline.spec import (
 )
 from penstock.plan.units import parse_duration
 from penstock.tables.find import local, table
+from penstock.tables.places import place_of
 
 #: A pipeline that runs until all input is read.
 AVAILABLE_NOW = "available_now"
@@ -191,6 +186,8 @@ class _Reader:
             self.faults.add(
                 place, BadOption("kafka needs the option 'subscribe'.", do="Name a topic: options = { … }.")
             )
+        if path is not None:
+            self.faults.tried((*place, "path"), lambda: check_all_read(path, options))
         columns = self._columns(place, said, format_, path, options)
         time = said.get("time")
         if columns is not None and time is not None and self._is_column((*place, "time"), time, columns, name):
@@ -368,7 +365,7 @@ class _Reader:
             fault = UnreadableTable(f"{said} is not a local path.", do="Give a path on a local or mounted file system.")
             self.faults.add(place, fault)
             return None
-        return (self.base / Path(said).expanduser()).absolute()
+        return self.faults.tried(place, lambda: place_of(self.base / os.path.expanduser(said), str(place[-1])))
 
 
 def _table_columns(path: Path, format_: str, key: Sequence[str], options: Mapping[str, str]) -> pa.Schema:
@@ -392,9 +389,9 @@ def _guess(path: Any, base: Path) -> str | None:
     """The format of files by their names."""
     if not isinstance(path, str):
         return None
-    place = base / Path(path).expanduser()
-    files = [place] if place.is_file() else [*place.glob("*")] if place.is_dir() else []
-    found = {ending(file) for file in files if not file.name.startswith((".", "_"))}
+    place = base / os.path.expanduser(path)
+    files = [place] if os.path.isfile(place) else shown_files(place) if os.path.isdir(place) else []
+    found = {ending(file) for file in files}
     known = [format_ for format_ in FILES if f".{format_}" in found]
     return known[0] if len(known) == 1 else None
 

@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,8 +19,6 @@ from penstock.plan.pipeline.columns import (
     as_spark_has_them,
     check_no_folder_columns,
     comma_numbers,
-    data_files,
-    ending,
     fits,
     folder_columns,
     found,
@@ -28,6 +26,7 @@ from penstock.plan.pipeline.columns import (
     nanoseconds,
     other_words,
 )
+from penstock.plan.pipeline.data_files import RECURSIVE, data_files, ending, passed_over
 from penstock.plan.pipeline.spec import FILES
 from penstock.tables import table as open_table
 from penstock.tables.find import local
@@ -45,8 +44,8 @@ class _Found:
     format: str
     columns: pa.Schema
     key: tuple[str, ...] = ()
-    #: What separates the values of CSV, where that is no comma.
-    separator: str | None = None
+    #: What Spark has to be told of the files, and of which words are numbers that are none.
+    options: tuple[tuple[str, str], ...] = ()
     #: Columns that are no single value, or one that Spark has no type for.
     left_out: tuple[pa.Field, ...] = ()
     #: Times that Spark does not read.
@@ -55,8 +54,6 @@ class _Found:
     outside: tuple[str, ...] = ()
     #: Texts that would be numbers, if a point stood in them instead of a comma.
     commas: tuple[str, ...] = ()
-    #: Options that say in which words numbers are written that are none.
-    words: tuple[tuple[str, str], ...] = ()
     #: Whether the columns are to be written down, because they are not those that would be found.
     decided: bool = False
 
@@ -65,10 +62,8 @@ class _Found:
         return next((field.name for field in self.columns if pa.types.is_timestamp(field.type)), None)
 
     @property
-    def options(self) -> list[str]:
-        told = [("sep", self.separator)] if self.separator else []
-        told += () if self.key else self.words  # a table is read by Arrow, which knows them all
-        said = ", ".join(f"{name} = {_text(value)}" for name, value in told)
+    def options_said(self) -> list[str]:
+        said = ", ".join(f"{name} = {_text(value)}" for name, value in self.options)
         return [f"options = {{ {said} }}"] if said else []
 
 
@@ -104,7 +99,7 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
         )
         parts += _commas(one)
         parts += [f"time = {_text(one.time)}"] if one.time else []
-        parts += [*one.options, ""]
+        parts += [*one.options_said, ""]
     for one in joined:
         key = ", ".join(map(_text, one.key))
         parts += [
@@ -113,7 +108,7 @@ def starting(streams: Sequence[str], tables: Sequence[str], base: Path) -> str:
             f"key = [{key}]",
             *([_columns_said(one)] if one.decided else []),
             *_commas(one),
-            *one.options,
+            *one.options_said,
             "",
         ]
     return "\n".join([*parts, *_query(read, joined)]) + "\n"
@@ -198,7 +193,7 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
         key = tuple(part.strip() for part in next(csv.reader([keys], skipinitialspace=True)))
     name, equals, rest = path.partition("=")
     # Folders may have the sign in their names, as `day=2026-01-01` does, and then say no name.
-    equals = "" if "/" in name or Path(path).expanduser().exists() else equals
+    equals = "" if "/" in name or os.path.exists(os.path.expanduser(path)) else equals
     path = rest if equals else path
     where = local(path)
     format_ = next((kind for kind in FILES if data_files(where, f".{kind}") and _has(where, kind)), None)
@@ -209,7 +204,10 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
             do="Wait until something is in them." if empty else "Give a file, or a folder of such files.",
         )
     separator = _separator(where) if format_ == "csv" else None
-    there = _columns(where, format_, key, separator)
+    options = {"sep": separator} if separator else {}
+    if not key and passed_over(where):
+        options[RECURSIVE] = "true"
+    there = _columns(where, format_, key, options)
     fine = nanoseconds(where) if format_ == "parquet" and not key else []
     there = pa.schema([field for field in there if field.name not in fine])
     columns = as_spark_has_them(pa.schema([field for field in there if fits(field)]), str(where))
@@ -222,20 +220,21 @@ def _found(said: str, base: Path, *, keyed: bool = False) -> _Found:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", called):
         raise BadOption(f"{called!r} is not a name.", do="Give one: --stream orders=2024-orders/")
     shown = os.path.relpath(where, base.absolute()).replace("\\", "/")
-    options = {"sep": separator} if separator else {}
+    if shown.startswith(".."):
+        # A path goes up from the folder as it is, not as a link has it.
+        shown = os.path.relpath(where, base.resolve()).replace("\\", "/")
     commas = comma_numbers(where, options) if format_ == "csv" else ()
-    words = tuple(other_words(where, options).items()) if format_ == "csv" else ()
-    return _Found(
-        called, shown, format_, columns, key, separator, left_out, tuple(fine), () if key else outside, commas, words
-    )
+    words = other_words(where, options) if format_ == "csv" else {}
+    told = tuple({**options, **({} if key else words)}.items())  # a table is read by Arrow, which knows all words
+    return _Found(called, shown, format_, columns, key, told, left_out, tuple(fine), () if key else outside, commas)
 
 
-def _columns(where: Path, format_: str, key: tuple[str, ...], separator: str | None) -> pa.Schema:
+def _columns(where: Path, format_: str, key: tuple[str, ...], options: Mapping[str, str]) -> pa.Schema:
     if key and format_ == "parquet" and where.is_dir():
         return open_table(where, key=key).schema  # it may have columns that are in no file
     if key:
         check_no_folder_columns(where, format_)
-    return found(where, format_, {"sep": separator} if separator else {})
+    return found(where, format_, options)
 
 
 def _has(path: Path, format_: str) -> bool:
@@ -250,7 +249,8 @@ def _separator(path: Path) -> str | None:
     except OSError:
         return None  # who looks for the columns says what is wrong
     bare = re.sub(r'"[^"]*"', "", names)  # a comma in quotes is part of a name
-    return next((mark for mark in (";", "\t", "|") if mark in bare and "," not in bare), None)
+    found = max(",;\t|", key=bare.count)  # the comma, if there are as many of it
+    return None if found == "," else found
 
 
 def _word(name: str) -> str:
