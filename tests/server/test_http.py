@@ -121,7 +121,24 @@ def test_results_are_followed_and_gone_on_with_by_the_last_id(server: Served) ->
                 if len(seen) % 14 == 0 or len(seen) == 60:
                     break  # hang up, and come back
     assert seen == list(range(60))
-    assert Offset.of(last) == Offset(2, 0)
+    assert Offset.of(last, server.engine.number("everything")) == Offset(2, 0)
+
+
+def test_an_offset_of_a_query_that_was_removed_is_refused_by_the_next_of_its_name(server: Served) -> None:
+    """It was taken for one of the new query, whose rows up to there nobody then got."""
+    register(server, "mine", ALL)
+    for first in range(0, 50, 10):
+        commit(server.engine, "mine", orders(first, 10))
+    with server.client() as client:
+        eventually(lambda: len(client.get("/queries/mine/results").json()["rows"]) == 50)
+        old = client.get("/queries/mine/results").json()["next"]
+        client.delete("/queries/mine").raise_for_status()
+        eventually(lambda: not server.engine.progress()["groups"])
+        register(server, "mine", BIG)
+        commit(server.engine, "mine", orders(0, 10))
+        for path, said in (("results", {"params": {"after": old}}), ("events", {"headers": {"Last-Event-ID": old}})):
+            answer = client.get(f"/queries/mine/{path}", **said)
+            assert (answer.status_code, answer.json()["error"]["kind"]) == (410, "ResultsGone")
 
 
 def test_news_reach_those_who_wait(server: Served) -> None:
@@ -266,8 +283,8 @@ def test_the_description_says_how_calls_fail(server: Served) -> None:
         ("post", "/queries/{name}/pause", {"json": {}}, 404),
         ("post", "/queries/{name}/pause", {}, 404),
         ("post", "/queries/{name}/resume", {"json": {}}, 404),
-        ("get", "/queries/{name}/results", {"params": offset}, 400),
-        ("get", "/queries/{name}/results", {}, 404),
+        ("get", "/queries/{name}/results", {"params": {"limit": 0}}, 400),
+        ("get", "/queries/{name}/results", {"params": offset}, 404),
         ("get", "/queries/{name}/events", {"params": offset}, 404),
         ("get", "/views/{name}", {}, 404),
         ("get", "/progress/events", {"params": {"every": 0}}, 400),

@@ -17,6 +17,7 @@ from penstock.server.books import Entry
 from penstock.server.changes import agree
 from penstock.server.committed import Committed, last_committed
 from penstock.server.group import Group
+from penstock.server.pipelines import checked
 from penstock.server.reading import Everything, Offset, RangeReader, as_json, read_page
 from penstock.server.sinks import ParquetTarget
 from penstock.server.texts import SharedMade
@@ -27,7 +28,7 @@ from penstock.sql.groups import Group as QueryGroup
 from penstock.sql.parse import parse
 from penstock.sql.plans import plan_of
 from tests.server.conftest import eventually
-from tests.server.dry import dry_engine
+from tests.server.dry import DryEngine, commit, dry_engine, orders
 
 CHANGES = pa.schema(
     [("query", pa.int64()), ("op", pa.string()), ("version", pa.int64()), ("from", pa.float64()), ("to", pa.float64())]
@@ -179,10 +180,10 @@ def test_readers_of_an_aggregate_go_on_where_they_were(function: str, since: int
     assert messages.reads <= since
 
 
-@pytest.mark.parametrize("text", ["", "1", "1-", "-1-2", "1-2-3", "a-b", "9" * 20 + "-1", "1-2\n"])
+@pytest.mark.parametrize("text", ["", "1", "1-", "-1-2", "1-2-3", "a-b", "9" * 20 + "-1", "1-2\n", ".1-2", "1.2"])
 def test_what_is_no_offset_is_refused(text: str) -> None:
     with pytest.raises(BadOption, match="not an offset"):
-        Offset.of(text)
+        Offset.of(text, 1)
 
 
 def test_values_that_json_does_not_have_are_text() -> None:
@@ -226,6 +227,21 @@ def test_a_group_that_was_not_yet_started_is_not_called_stopped(tmp_path: Path) 
     group = Group("g1", tmp_path / "g1", engine._groups["g1"].making)
     assert group.state == "waiting"
     assert group.wants_start
+
+
+def test_a_query_that_pauses_right_after_a_start_shows_what_it_had(tmp_path: Path) -> None:
+    engine = dry_engine(tmp_path)
+    engine.register("q", "SELECT * FROM orders")
+    eventually(lambda: engine.status("q")["state"] == "running", 10)
+    commit(engine, "q", orders(0, 10))
+    engine.stop()
+    again = DryEngine(checked(tmp_path / "pipeline.toml")[0], None)  # type: ignore[arg-type]
+    again.pause("q")  # before its group is there
+    again.start()
+    try:
+        eventually(lambda: again.results("q").rows.num_rows == 10, 10)
+    finally:
+        again.stop()
 
 
 def test_a_query_that_is_no_longer_understood_fails_alone(tmp_path: Path) -> None:

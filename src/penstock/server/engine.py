@@ -206,7 +206,9 @@ class Engine:
             member = self._registry.member(name)
             if not member.entry.paused:
                 group = self._groups.get(member.entry.group)
-                until = group.committed.look() if group is not None else member.entry.since - 1
+                # Without a group yet, as right after a start, by the files: what is there can be read while it pauses.
+                place = self._books.folder / "groups" / member.entry.group / (member.made or Made).channel
+                until = group.committed.look() if group is not None else last_committed(place)
                 member.entry = self._books.change(member.entry, paused=True, until=until)
                 self._registry.changed()
             return self._status(member)
@@ -287,10 +289,14 @@ class Engine:
                 member.carried = max(batch, member.entry.since - 1)
             member.sink_error = fault
 
+    def number(self, name: str) -> int:
+        """What tells this very registration from others of its name, before and after it."""
+        with self._lock:
+            return self._registry.member(name).entry.number
+
     def owner(self, name: str) -> str:
         """A name for what this very registration writes, that nothing else ever has."""
-        with self._lock:
-            return f"{self._books.id}-{self._registry.member(name).entry.number}"
+        return f"{self._books.id}-{self.number(name)}"
 
     def schema(self, name: str) -> pa.Schema:
         """The columns of a query's results."""

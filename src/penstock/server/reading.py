@@ -37,17 +37,27 @@ class Offset(NamedTuple):
     def __str__(self) -> str:
         return f"{self.batch}-{self.row}"
 
-    @classmethod
-    def of(cls, text: str) -> Offset:
-        """As `str` writes it.
+    def told(self, number: int) -> str:
+        """As a client keeps it: with the query that it belongs to, by number, because a name may be another's later."""
+        return f"{number}.{self}"
 
-        >>> Offset.of("12-5")
+    @classmethod
+    def of(cls, text: str, number: int) -> Offset:
+        """As it was told of the query of this number.
+
+        >>> Offset.of("3.12-5", 3)
         Offset(batch=12, row=5)
         """
-        found = re.fullmatch(r"(\d{1,15})-(\d{1,15})", text)
+        found = re.fullmatch(r"(?:(\d{1,15})\.)?(\d{1,15})-(\d{1,15})", text)
         if found is None:
-            raise BadOption(f"{text[:40]!r} is not an offset.", do='Give one that the server gave: "12-5".')
-        return cls(int(found[1]), int(found[2]))
+            raise BadOption(f"{text[:40]!r} is not an offset.", do='Give one that the server gave: "3.12-5".')
+        if found[1] is not None and int(found[1]) != number:
+            raise ResultsGone(
+                f"{text} is an offset of another query, which had this name before.",
+                why="That one was removed, and its results with it.",
+                do="Begin anew, without an offset.",
+            )
+        return cls(int(found[2]), int(found[3]))
 
 
 class Reader(Protocol):
