@@ -126,7 +126,7 @@ function tiles(progress, groups, queries) {
   const backlog = (name) => groups.reduce((all, group) => all + (group.backlog?.[name] ?? 0), 0);
   const said = [
     ["queries", `${count(running)} of ${count(queries.length)}`, "running"],
-    ["rate", `${count(rate)}`, "rows a second"],
+    ["rate", `${count(rate)}`, "rows a second, lately"],
     ["backlog", count(backlog("files") || backlog("rows")), backlog("files") ? "files to read" : "rows wait"],
     ["memory", bytes(memory.held_bytes), `of ${bytes(memory.budget_bytes)}`],
     ["shed or evicted", count(sum(groups, "rows_shed") + sum(groups, "rows_evicted")), recalls.length ? `least recall ${share(Math.min(...recalls))}` : "rows"],
