@@ -704,6 +704,18 @@ def test_keys_that_are_no_names_are_told(folder: Path) -> None:
     assert "no name of a column" in str(fault)
 
 
+@pytest.mark.parametrize("said", [{"at_least": "much"}, {"at_least": True}, {"at_least": 0.5, "candidates": "many"}])
+def test_how_alike_texts_are_is_a_number(folder: Path, said: dict[str, object]) -> None:
+    (folder / "pipeline.toml").write_text(GOOD)
+    pipeline, _ = read_pipeline(folder)
+    pq.write_table(pa.table({"name": ["apple"]}), folder / "names.parquet")
+    known = Known(pipeline.streams, {"products": lambda: table(folder / "names.parquet", key="name")}, 1, folder)
+    options = {"stream": "orders", "table": "products", "on": {"similar": {"column": "note", **said}}, "memory": "1MB"}
+    planned, [(_, fault)] = plan_of("join_table", options, known)
+    assert planned is None
+    assert "is not a" in str(fault)
+
+
 def test_the_lines_of_a_long_file_are_found_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every value of the file from its beginning, for each of its lines, took minutes for a thousand queries."""
     text = "".join(f'[queries.q{n}]\nsql = """\nSELECT {n}\n[not a heading]"""\n\n' for n in range(500))

@@ -235,6 +235,20 @@ def test_check_says_what_is_there_and_every_fault_with_its_line(folder: Path) ->
         assert words in flat, said.output
 
 
+def test_a_view_has_no_sink_and_is_nothing_to_run(folder: Path) -> None:
+    text = PIPELINE.partition("[queries")[0]
+    text += '[queries.dear]\nsql = "CREATE VIEW dear AS SELECT COUNT(*) AS n FROM products"\n'
+    for command, more, words in (
+        ("check", 'sink = { path = "dear/" }\n', "is a view, and has no results that a sink could take"),
+        ("run", "", "has views alone, which somebody has to read"),
+    ):
+        (folder / "pipeline.toml").write_text(text + more)
+        said = CliRunner().invoke(app, [command, str(folder / "pipeline.toml")])
+        assert said.exit_code == 1
+        assert words in " ".join(said.output.split())
+    assert CliRunner().invoke(app, ["check", str(folder / "pipeline.toml")]).exit_code == 0
+
+
 def test_a_file_that_is_not_there_is_no_table(folder: Path) -> None:
     said = CliRunner().invoke(app, ["check", str(folder / "pipelines.toml")])
     assert said.exit_code == 1

@@ -21,6 +21,7 @@ from penstock.server.made import Made
 from penstock.server.pipelines import Run, checked, open_session
 from penstock.server.sinks import SHOWN
 from penstock.spark.gateway import shut_down
+from penstock.sql.shapes import View
 
 
 def init(streams: list[str], tables: list[str], target: Path) -> None:
@@ -45,7 +46,8 @@ def check(path: Path) -> None:
         key = f"key {', '.join(table.key)}; " if table.key else ""
         grid.add_row("table", escape(table.name), escape(f"{key}{_columns(table.columns)}"))
     for name, query in made.items():
-        grid.add_row("query", escape(name), escape(f"{query.kind}, {query.operator}: {_columns(query.schema)}"))
+        columns = "" if query.is_view else f": {_columns(query.schema)}"
+        grid.add_row("query", escape(name), escape(f"{query.kind}, {query.operator}{columns}"))
     console.print(grid)
     shared = _shared(made)
     if shared:
@@ -66,9 +68,11 @@ def _columns(schema: pa.Schema) -> str:
 
 def run(path: Path) -> int:
     """Run a pipeline until it ends by itself or is asked to; 0 if nothing failed."""
-    pipeline, _ = checked(path)
-    if not pipeline.queries:
+    pipeline, made = checked(path)
+    if not made:
         raise BadOption(f"{path} has no query.", do="Add one: [queries.some_name] with sql = … or operator = ….")
+    if all(query.is_view for query in made.values()):
+        raise BadOption(f"{path} has views alone, which somebody has to read.", do="Serve it: penstock serve.")
     asked = threading.Event()
     without_interrupts()
     logging.getLogger("penstock.server").addHandler(logging.NullHandler())  # what fails is told here, once
@@ -99,6 +103,7 @@ def tell(running: Run, told: set[tuple[str, str]]) -> int:
     """
     for query in running.engine.queries():
         rows = "" if query["rows_since_start"] is None else f"{query['rows_since_start']:,} results"
+        rows = "a view, which `penstock serve` answers" if query["kind"] == View.kind else rows
         said = running.engine.pipeline.queries.get(query["name"])
         place = f" in {said.sink.path}" if said is not None and said.sink.path is not None else ""
         console.print(f"  {escape(query['name'])}: {rows}{escape(place)}", soft_wrap=True)

@@ -56,6 +56,13 @@ def similar(column: str, *, at_least: float, candidates: int | None = None) -> S
     >>> similar("name", at_least=0.6, candidates=1000).describe(("name",))
     'name alike name, at least 0.6'
     """
+    numbers = {
+        "at_least": (at_least, int | float, "a number"),
+        "candidates": (candidates, int | None, "a whole number"),
+    }
+    for name, (given, kind, what) in numbers.items():
+        if isinstance(given, bool) or not isinstance(given, kind):
+            raise BadOption(f"{name}={given!r} is not {what}.", do="Write at_least=0.6, candidates=1000.")
     return Similar(_column(column), at_least, candidates)
 
 

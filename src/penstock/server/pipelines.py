@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.errors import BadOption
 from penstock.plan.pipeline.read import read_pipeline
 from penstock.plan.pipeline.spec import Pipeline
 from penstock.server.engine import Engine
@@ -38,6 +39,8 @@ def checked(path: str | os.PathLike[str]) -> tuple[Pipeline, dict[str, Made]]:
             found = faults.tried((*place, "sql"), partial(maker.text, query.sql)) if whole else None
             if found is not None:
                 made[name] = found
+            if found is not None and found.is_view and query.sink.path is not None:
+                faults.add((*place, "sink"), _no_sink(name))
             continue
         told = maker.operator_faults(query.operator or "", dict(query.options))
         for option, fault in told:
@@ -47,6 +50,14 @@ def checked(path: str | os.PathLike[str]) -> tuple[Pipeline, dict[str, Made]]:
             made[name] = maker.operator(name, query.operator or "", dict(query.options))
     faults.check()
     return pipeline, made
+
+
+def _no_sink(name: str) -> BadOption:
+    return BadOption(
+        f"{name} is a view, and has no results that a sink could take.",
+        why="It is an answer, made fresh when somebody reads it.",
+        do=f"Leave sink out, and read it of `penstock serve`: GET /views/{name}.",
+    )
 
 
 class Run:
