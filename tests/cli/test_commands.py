@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
@@ -71,6 +73,16 @@ def test_prepare_by_several_columns(run, products, tmp_path, key):
     assert code == 0, said
     assert ps.table(tmp_path / "prepared", key=["product_id", "shop"]).rows == 5000
     assert 'key=["product_id", "shop"]' in said
+
+
+def test_a_key_may_have_a_comma_in_its_name(run, tmp_path):
+    pq.write_table(pa.table({"size, cm": [1, 2], "market": ["a", "b"]}), tmp_path / "sizes.parquet")
+    said = run("table", str(tmp_path / "sizes.parquet"), "--key", 'market,"size, cm"')
+    assert said.exit_code == 0
+    assert [line.split()[-1] for line in said.output.splitlines() if line.startswith(("size, cm", "market"))] == [
+        "2",
+        "1",
+    ]
 
 
 def test_a_target_that_cannot_be_is_told_with_what_to_do(run, products, tmp_path):

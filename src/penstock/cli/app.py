@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,7 +46,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Key = Annotated[list[str], typer.Option("--key", "-k", help="The table's key: one column, or several with commas.")]
+Key = Annotated[
+    list[str],
+    typer.Option(
+        "--key", "-k", help="The table's key: one column, or several with commas; a name with a comma in quotes."
+    ),
+]
 
 
 def _show_version(wanted: bool) -> None:
@@ -220,5 +226,10 @@ def serve(
 
 
 def columns(*texts: str) -> list[str]:
-    """The columns that a comma-separated option names, which may be given more than once."""
-    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    """The columns that a comma-separated option names, which may be given more than once.
+
+    >>> columns("market,product_id", '"size, cm"')
+    ['market', 'product_id', 'size, cm']
+    """
+    rows = [next(csv.reader([text], skipinitialspace=True), []) for text in texts]
+    return [name.strip() for row in rows for name in row if name.strip()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -199,7 +200,8 @@ def _show_advice(setting: Setting, found: Table, chosen: Choice, best: Choice) -
         )
     else:
         console.print(f"Pages of {setting.size(best.b)} would give {better}:", soft_wrap=True)
-    command = f"penstock prepare {found.path} <target> --key {','.join(found.key)} --page {size}"
+    key = shlex.quote(",".join(f'"{name}"' if "," in name else name for name in found.key))
+    command = f"penstock prepare {shlex.quote(found.path)} <target> --key {key} --page {size}"
     console.print(escape(f"  {command}"), soft_wrap=True)
 
 
