@@ -155,6 +155,33 @@ def test_a_first_pipeline_runs_over_files_as_other_programs_write_them(tmp_path:
 
 
 @pytest.mark.spark
+def test_a_path_is_read_as_it_is_written_whatever_is_beside_it(tmp_path: Path, spark: SparkSession) -> None:
+    """A file beside partitions of something else failed in Spark; of a folder with brackets nothing was read."""
+    sent = tmp_path / "sent [1] {x}"
+    for place in (tmp_path / "other" / "day=1", tmp_path / "other" / "day=2", sent / "day=7"):
+        place.mkdir(parents=True)
+        (place / "a.csv").write_text("id\n7\n")
+    names = {"sheet": "sheet ü.csv", "odd": "odd [1]*.csv", "seen": "seen.json", "sent": sent.name}
+    for name in ("sheet", "odd"):
+        (tmp_path / names[name]).write_text("id\n1\n")
+    (tmp_path / "seen.json").write_text('{"id": 1}\n')
+    text = starting([f"{name}={tmp_path / file}" for name, file in names.items()], [], tmp_path)
+    text = text.partition("[queries")[0] + "".join(
+        f'[queries.of_{name}]\nsql = "SELECT * FROM {name}"\nsink = {{ path = "out/{name}/" }}\n' for name in names
+    )
+    (tmp_path / "pipeline.toml").write_text(text)
+    running = Run(checked(tmp_path / "pipeline.toml")[0], spark, lambda *_: None).start()
+    try:
+        assert running.wait(240)
+    finally:
+        running.stop()
+    assert running.faults() == {}
+    found = {name: pq.read_table(tmp_path / "out" / name).to_pylist() for name in names}
+    one = [{"id": 1}]
+    assert found == {"sheet": one, "odd": one, "seen": one, "sent": [{"id": 7, "day": 7}]}
+
+
+@pytest.mark.spark
 def test_a_first_pipeline_loses_no_digit_and_no_record(tmp_path: Path, spark: SparkSession) -> None:
     id_ = 12345678901234567890
     (tmp_path / "sent.csv").write_text(f"zip,id,x\n01067,{id_},nan\n10115,5,-inf\n20095,-7,inf\n99999,0,1.5\n")

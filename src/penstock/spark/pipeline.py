@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as fn
@@ -13,6 +14,7 @@ from penstock.spark.wire import marks_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -46,15 +48,12 @@ def open_stream(spark: SparkSession, stream: Stream) -> DataFrame:
     schema = spark_schema(stream.columns)
     options = dict(stream.options)
     if stream.path is not None:
-        place = stream.path
-        if place.is_file():
-            # The file source follows a folder.
-            options["pathGlobFilter"], place = _literal(place.name), place.parent
+        place = _place(stream.path, options)
         if stream.format == "json":
-            return read_json(spark, str(place), schema, **options)
+            return read_json(spark, place, schema, **options)
         if stream.format == "csv":
-            return read_csv(spark, str(place), schema, **options)
-        return spark.readStream.schema(schema).options(**options).parquet(str(place))
+            return read_csv(spark, place, schema, **options)
+        return spark.readStream.schema(schema).options(**options).parquet(place)
     rows = spark.readStream.format(stream.format).options(**options).load()
     if not stream.decoded:
         return rows.select(*(quoted(name) for name in stream.columns.names))
@@ -72,6 +71,26 @@ def renamed(rows: DataFrame, columns: Mapping[str, str], every: str | None = Non
     chosen += [fn.col(name) for name in marks_in(rows.columns)]
     chosen += [fn.lit(0).cast("int").alias(every)] if every is not None else []
     return rows.select(*chosen)
+
+
+def _place(path: Path, options: dict[str, str]) -> str:
+    """A path as the file source takes it: as a pattern, in which no letter of it may stand for others.
+
+    The source follows a folder or a pattern, and no file. Of a file's folder it would look through all that is beside
+    the file, and fail where partitions of something else are there; so a file is a pattern in any case.
+    """
+    whole = "".join(f"\\{letter}" if letter in "\\{}[]*?" else letter for letter in str(path))
+    if not path.is_file():
+        if whole != str(path):
+            options["basePath"] = str(path)  # where the names of folders begin to say values
+        return whole
+    letter = re.search(r"\w", path.name)
+    if ":" in whole or letter is None:  # patterns have no colons
+        options["pathGlobFilter"] = _literal(path.name)
+        return str(path.parent)
+    if whole != str(path):
+        return whole
+    return f"{path.parent}/{path.name[: letter.start()]}[{letter[0]}]{path.name[letter.end() :]}"
 
 
 def _literal(name: str) -> str:

@@ -60,7 +60,7 @@ def read_json(spark: SparkSession, path: str, schema: str | StructType, **option
     given: object = path
     if not isinstance(given, str) or not given:
         raise BadOption(f"{path!r} is not a path.", do='Give the path of a folder of files: "orders/".')
-    if not any(mark in path for mark in ":*?[{") and not Path(path).exists():
+    if not any(mark in path for mark in ":*?[{\\") and not Path(path).exists():
         raise BadOption(f"{path} does not exist.", do="Make the folder first; files may come to it later.")
     wanted = _columns(schema)
     if taken := [name for name in (CORRUPT, SOURCE) if name in wanted.names]:
