@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import TokenType
 
 from penstock.errors import NotMaintainable, UnknownColumn, UnknownTable
 from penstock.plan.views import kinds
@@ -83,6 +85,7 @@ def _parse(sql: str) -> Node:
     if len(sql) > LONGEST:
         raise refuse("This text", f"It has {len(sql):,} characters; at most {LONGEST:,} are read.")
     try:
+        _check_numbers(sql)
         found = [statement for statement in sqlglot.parse(sql) if statement is not None]
     except SqlglotError as fault:
         raise NotMaintainable("The SQL of the view cannot be read.", why=str(fault).splitlines()[0]) from None
@@ -97,6 +100,13 @@ def _parse(sql: str) -> Node:
     if not isinstance(tree, exp.Select):
         raise refuse(type(tree).__name__.upper(), "A view is a SELECT.")
     return tree
+
+
+def _check_numbers(sql: str) -> None:
+    """Refuse what would be a number and a name for it: 1_000 is 1 AS _000 to SQL, and 10k is 10 AS k."""
+    for number, after in pairwise(sqlglot.tokenize(sql)):
+        if (number.token_type, after.token_type) == (TokenType.NUMBER, TokenType.VAR) and after.start == number.end + 1:
+            raise refuse(f"{number.text}{after.text}", "It is not a number.", "Write its digits, and nothing else.")
 
 
 class Analysis:

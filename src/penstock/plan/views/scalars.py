@@ -126,6 +126,8 @@ class Scalars:
         if not kinds.is_numeric(kind):
             raise _mismatch(node, kind, kinds.NUMBER, "only numbers can be calculated with")
         if isinstance(found, Literal) and isinstance(node, exp.Neg) and found.value is not None:
+            if found.value == -(1 << 63):
+                raise refuse(shown(node), "It is more than 64 bits can count.")
             return Literal(-found.value, found.kind), kind  # type: ignore[operator]
         return Call(_OF_NUMBERS[type(node)], (found,)), kind
 
