@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kernels.views.net import DELETE, INSERT, net_bag
 from penstock.spark.views.groups import SIGN
 from penstock.spark.views.lookup import first_rows, held_counts, held_rows, netted_parts
 from penstock.spark.views.store import File, TableVersion
@@ -76,3 +78,17 @@ def test_nan_is_found_beside_a_number(tmp_path):
     pq.write_table(pa.table({"f": [2.0, math.nan]}), tmp_path / "base.parquet")
     version = TableVersion((File.of(tmp_path / "base.parquet"),))
     assert held_counts(version, pa.table({"f": [math.nan, 1.0]})).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["", "place", "0", "_min", "__sign_sum", "a.b", "`"])
+def test_columns_may_have_any_names(tmp_path, name):
+    """Also those by which rows are numbered and counted."""
+    one = pa.table({"k": [1, 2, 2], name: [7, 8, 8]})
+    pq.write_table(one, tmp_path / "base.parquet")
+    pq.write_table(one.slice(1, 1).append_column(SIGN, pa.array([-1], pa.int8())), tmp_path / "part.parquet")
+    version = TableVersion((File.of(tmp_path / "base.parquet"),), (File.of(tmp_path / "part.parquet"),))
+    assert held_counts(version, one.slice(0, 2)).tolist() == [1, 1]
+    assert held_rows(version, one.slice(1, 1).select([name]), one.schema).to_pydict() == {"k": [2], name: [8]}
+    assert netted_parts(version.parts, one.schema)[SIGN].to_pylist() == [-1]
+    net = net_bag(one, np.array([INSERT, DELETE, DELETE]), lambda rows: held_counts(version, rows))
+    assert (net.added.num_rows, net.removed.num_rows, net.aside.num_rows) == (1, 1, 1)

@@ -25,6 +25,8 @@ Bools = npt.NDArray[np.bool_]
 
 #: The column of a change that says why it was set aside; with underscores before it, if the table has one.
 REASON = "reason"
+#: The column with the places of rows, where columns have names of ours.
+PLACE = "place"
 
 INSERT, DELETE, BEFORE, AFTER, UPDATE, UNKNOWN = range(6)
 #: How logs name operations: Delta's change feed, Debezium, Flink, and plain words.
@@ -228,11 +230,21 @@ def _decide_moves(
 
 def _grouped(rows: pa.Table, names: Sequence[str]) -> tuple[I64, I64]:
     """The places of equal rows beside each other, each group in the order of the table, and where groups begin."""
-    numbered = rows.append_column("", pa.array(np.arange(rows.num_rows)))
     if not names or not rows.num_rows:
         return np.arange(rows.num_rows), np.array([0, rows.num_rows])
-    lists = numbered.group_by(list(names), use_threads=False).aggregate([("", "list")])["_list"].combine_chunks()
+    columns, numbered = with_places(rows.select(names))
+    lists = numbered.group_by(columns, use_threads=False).aggregate([(PLACE, "list")])[f"{PLACE}_list"].combine_chunks()
     return np.asarray(lists.flatten()), np.append(0, np.cumsum(np.asarray(lists.value_lengths())))
+
+
+def with_places(rows: pa.Table) -> tuple[list[str], pa.Table]:
+    """The same rows and their places, with names of ours for all columns, since those of users may be any.
+
+    >>> with_places(pa.table({"place": [7, 8]}))[1].to_pydict()
+    {'0': [7, 8], 'place': [0, 1]}
+    """
+    names = [str(number) for number in range(rows.num_columns)]
+    return names, rows.rename_columns(names).append_column(PLACE, pa.array(np.arange(rows.num_rows)))
 
 
 def _matches(distinct: pa.Table, rows: pa.Table) -> I64:

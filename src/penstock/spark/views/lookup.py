@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from penstock.kernels.views.net import one_form
+from penstock.kernels.views.net import PLACE, one_form, with_places
 from penstock.spark.views.groups import SIGN
 from penstock.spark.views.parquet import FORMAT
 from penstock.spark.views.store import File, TableVersion
@@ -25,8 +25,8 @@ def held_rows(version: TableVersion, keys: pa.Table, schema: pa.Schema) -> pa.Ta
     """The rows of a table whose key is one of `keys`, none of which is NULL, as often as they are there."""
     found, signs = _candidates(version, keys, schema)
     # Each key column fits some wanted key; only whole keys count.
-    numbered = found.select(keys.column_names).append_column("", pa.array(np.arange(found.num_rows)))
-    real = numbered.join(keys, keys.column_names, join_type="left semi", use_threads=False)[""]
+    names, numbered = with_places(found.select(keys.column_names))
+    real = numbered.join(keys.rename_columns(names), names, join_type="left semi", use_threads=False)[PLACE]
     places = np.sort(np.asarray(real))
     return _netted(found.take(places), signs[places])
 
@@ -34,13 +34,11 @@ def held_rows(version: TableVersion, keys: pa.Table, schema: pa.Schema) -> pa.Ta
 def held_counts(version: TableVersion, rows: pa.Table) -> npt.NDArray[np.int64]:
     """How often a table holds each of some distinct rows."""
     found, signs = _candidates(version, rows, rows.schema)
-    numbers = np.concatenate([np.arange(rows.num_rows), np.full(found.num_rows, -1)])
-    both = pa.concat_tables([rows, found]).append_column("", pa.array(numbers))
-    both = both.append_column(SIGN, pa.array(np.concatenate([np.zeros(rows.num_rows, np.int64), signs])))
-    groups = both.group_by(rows.column_names, use_threads=False).aggregate([("", "max"), (SIGN, "sum")])
+    # Those asked for come first, and each of them is there once.
+    both = pa.concat_tables([rows, found])
+    first, sums = _sums(both, np.concatenate([np.zeros(rows.num_rows, np.int64), signs]))
     counts = np.zeros(rows.num_rows, np.int64)
-    which, sums = np.asarray(groups["_max"]), np.asarray(groups[f"{SIGN}_sum"])
-    counts[which[which >= 0]] = sums[which >= 0]
+    counts[first[first < rows.num_rows]] = sums[first < rows.num_rows]
     return counts
 
 
@@ -56,15 +54,12 @@ def first_rows(version: TableVersion, schema: pa.Schema, most: int) -> pa.Table:
 
 def netted_parts(parts: Sequence[File], schema: pa.Schema) -> pa.Table:
     """Several parts as one, without rows that entered and left."""
-    rows = pa.concat_tables(
-        table.append_column(SIGN, pa.array(signs)) for table, signs in _scan(parts, schema, signed=True)
-    )
-    numbered = rows.append_column("", pa.array(np.arange(rows.num_rows)))
-    groups = numbered.group_by(schema.names, use_threads=False).aggregate([("", "min"), (SIGN, "sum")])
-    sums = np.asarray(groups[f"{SIGN}_sum"])
-    places = np.repeat(np.asarray(groups["_min"]), np.abs(sums))
+    scanned = list(_scan(parts, schema, signed=True))
+    rows = pa.concat_tables([schema.empty_table(), *(table for table, _ in scanned)])
+    first, sums = _sums(rows, np.concatenate([np.zeros(0, np.int64), *(signs for _, signs in scanned)]))
+    places = np.repeat(first, np.abs(sums))
     signs = np.repeat(np.sign(sums), np.abs(sums)).astype(np.int8)
-    return rows.select(schema.names).take(places).append_column(SIGN, pa.array(signs))
+    return rows.take(places).append_column(SIGN, pa.array(signs))
 
 
 def _candidates(version: TableVersion, wanted: pa.Table, schema: pa.Schema) -> tuple[pa.Table, npt.NDArray[np.int64]]:
@@ -118,7 +113,13 @@ def _netted(rows: pa.Table, signs: npt.NDArray[np.int64]) -> pa.Table:
     """Rows as often as their signs add up to."""
     if (signs > 0).all():
         return rows
-    numbered = rows.append_column("", pa.array(np.arange(rows.num_rows))).append_column(SIGN, pa.array(signs))
-    groups = numbered.group_by(rows.column_names, use_threads=False).aggregate([("", "min"), (SIGN, "sum")])
-    counts = np.maximum(np.asarray(groups[f"{SIGN}_sum"]), 0)
-    return rows.take(np.repeat(np.asarray(groups["_min"]), counts))
+    first, sums = _sums(rows, signs)
+    return rows.take(np.repeat(first, np.maximum(sums, 0)))
+
+
+def _sums(rows: pa.Table, signs: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Of each distinct row, the first place where it is, and what its signs add up to."""
+    names, numbered = with_places(rows)
+    signed = numbered.append_column(SIGN, pa.array(signs))
+    groups = signed.group_by(names, use_threads=False).aggregate([(PLACE, "min"), (SIGN, "sum")])
+    return np.asarray(groups[f"{PLACE}_min"]), np.asarray(groups[f"{SIGN}_sum"])
