@@ -303,3 +303,22 @@ def test_files_of_changes_that_cannot_be_read(spark, tmp_path, monkeypatch):
     with pytest.raises(Exception, match=damaged.name):
         view._deltas.whole(view.manifest.tables).collect()
     view._store.close()
+
+
+def test_settings_that_change_while_a_view_is_open(spark, tmp_path):
+    """Days are those of the time zone that there was when it was opened, whichever way a group is made anew."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    rows = pa.table({"at": pa.array([0, 23 * 3_600_000_000], pa.timestamp("us", "UTC")), "x": [1, 2]})
+    pq.write_table(rows, tmp_path / "t.parquet")
+    (tmp_path / "log").mkdir()
+    table = ps.Changing(tmp_path / "t.parquet", tmp_path / "log")
+    sql = "SELECT EXTRACT(DAY FROM at) AS day, MIN(x) AS least FROM t GROUP BY day"
+    with ps.View(sql, tables={"t": table}, at=tmp_path / "view", answer_within="5 minutes", spark=own) as view:
+        own.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        gone = rows.slice(0, 1).append_column(OPERATION, pa.array(["delete"]))
+        pq.write_table(gone, tmp_path / "log" / "1")
+        assert view.read().to_arrow().to_pylist() == [{"day": 1, "least": 2}]
+        own.conf.set("spark.sql.ansi.enabled", "false")
+        with pytest.raises(SessionNotReady, match="overflows"):
+            view.read()

@@ -24,7 +24,7 @@ from penstock.spark.views.delta import Deltas
 from penstock.spark.views.groups import LOST, ROWS, SIGN
 from penstock.spark.views.logs import Log, Waiting, in_chunks
 from penstock.spark.views.lookup import first_rows, held_counts, held_rows
-from penstock.spark.views.quick import is_quick, quick_session
+from penstock.spark.views.sessions import check_session, is_quick, own_session, quick_session
 from penstock.spark.views.store import FORMAT, File, Manifest, Store, TableVersion
 from penstock.spark.views.tidy import replacement, untidy
 
@@ -57,8 +57,10 @@ class Maintainer:
         self._logs = logs
         #: Columns that are kept of each table: a row with a key is known by it, and the view needs no others of it.
         self._kept = {name: _kept(plan, name) for name in plan.tables}
-        self._deltas = Deltas(spark, plan.query, self._kept)
+        self._deltas = Deltas(own_session(spark), plan.query, self._kept)
         self._quick = self._deltas.on(quick_session(spark))
+        #: Answers are for those whose session it is.
+        self._answers = self._deltas.on(spark)
         self.manifest: Manifest
 
     def open(self, last: Manifest | None, base: Mapping[str, Sequence[Path]]) -> None:
@@ -128,7 +130,8 @@ class Maintainer:
 
     def answer(self, manifest: Manifest) -> DataFrame:
         """The rows of a version."""
-        return self._deltas.answer(manifest.state)
+        check_session(self._spark)
+        return self._answers.answer(manifest.state)
 
     # -- one step ----------------------------------------------------------------------------------------------
 

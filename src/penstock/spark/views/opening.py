@@ -22,6 +22,7 @@ from penstock.spark.views.logs import Log, follow
 from penstock.spark.views.maintain import Maintainer
 from penstock.spark.views.parquet import schema_of
 from penstock.spark.views.service import Progress, Service
+from penstock.spark.views.sessions import check_session
 from penstock.spark.views.store import FILES_OF, Store, folder_name
 from penstock.tables.places import place_of
 
@@ -29,12 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_ANSI = "spark.sql.ansi.enabled"
 _TIME_ZONE = "spark.sql.session.timeZone"
-#: Whether old dates in Parquet are those of the calendar that Spark had before its version 3.
-_CALENDARS = [
-    f"spark.sql.parquet.{kind}RebaseModeIn{way}" for kind in ("datetime", "int96") for way in ("Read", "Write")
-]
 
 
 @dataclass
@@ -154,21 +150,7 @@ def _session(spark: SparkSession | None, tables: Mapping[str, Any]) -> SparkSess
         )
     if not isinstance(found, SparkSession):
         raise BadOption(f"spark is {kind_of(found)}, and not a Spark session.", do="Give one: spark=ps.session().")
-    if found.conf.get(_ANSI) != "true":
-        raise SessionNotReady(
-            f"This Spark session has {_ANSI} = false.",
-            why="A sum that overflows would be wrong, or NULL, without a word.",
-            do=f'Set spark.conf.set("{_ANSI}", "true"), or give the view a session that has it: '
-            "own = spark.newSession(), View(…, spark=own).",
-        )
-    for name in _CALENDARS:
-        if str(found.conf.get(name)).upper() == "LEGACY":
-            raise SessionNotReady(
-                f"This Spark session has {name} = LEGACY.",
-                why="Dates before 1582 would be other days to Spark than to what looks rows and changes up.",
-                do=f'Set spark.conf.set("{name}", "CORRECTED"), or give the view a session that has it: '
-                "own = spark.newSession(), View(…, spark=own).",
-            )
+    check_session(found)
     return found
 
 
