@@ -94,6 +94,14 @@ def test_a_stream_that_begins_again_is_refused(tmp_path: Path) -> None:
         offsets.mkdir(parents=True, exist_ok=True)
         (offsets / str(number)).touch()
     check_goes_on(place, offsets.parent)
+    commits = offsets.with_name("commits")
+    commits.mkdir()
+    (commits / "7").touch()
+    check_goes_on(place, offsets.parent)
+    (commits / "8").touch()
+    with pytest.raises(ViewDamaged, match=re.escape(f"{place} is lost")):
+        check_goes_on(place, offsets.parent)
+    (commits / "8").unlink()
     (offsets / "9").touch()
     with pytest.raises(ViewDamaged, match=re.escape(f"{place} is lost")):
         check_goes_on(place, offsets.parent)

@@ -249,9 +249,9 @@ def check_goes_on(place: Path, checkpoint: Path) -> None:
     """Refuse a stream that would begin again, or at an earlier micro-batch than the last in its log: of those before it
     nothing is remembered once they were taken. Nor may it be ahead of its log, where every one has left an entry.
     """
-    last, planned = (
+    last, planned, done = (
         max((int(entry.name) for entry in folder.glob("*") if entry.name.isdecimal()), default=-1)
-        for folder in (place, checkpoint / "offsets")
+        for folder in (place, checkpoint / "offsets", checkpoint / "commits")
     )
     if planned < last:
         raise ViewDamaged(
@@ -260,7 +260,7 @@ def check_goes_on(place: Path, checkpoint: Path) -> None:
             why="Changes would be counted twice, or passed over.",
             do="Put the checkpoint back as it was, or make the view again in a new directory.",
         )
-    if planned > last + 1:
+    if planned > last + 1 or done > last:
         raise ViewDamaged(
             f"{place} is lost, or an old copy: it has {last + 1:,} micro-batches, and {checkpoint} knows of "
             f"{planned + 1:,}.",
