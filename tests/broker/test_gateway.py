@@ -237,6 +237,10 @@ def test_ends_that_decimals_and_dates_have_no_value_for_move_inwards():
     for beyond in (Decimal("1e8"), 1e300, float("inf"), Decimal("1e40")):
         assert money.code(-beyond) < least
         assert money.code(beyond, upper=True) > most
+    for end, code in ((0.1, 10), (0.57, 57), (-0.57, -57), (np.float64(0.3), 30), (np.int64(3), 300)):
+        assert money.code(end) == money.code(end, upper=True) == code, "a float is what it is written as"
+    whole = Kind("min", pa.int32(), pa.int64())
+    assert (whole.code(np.float32(2.5)), whole.code(np.float32(2.5), upper=True)) == (3, 2)
     days = Kind("min", pa.date32(), pa.int64())
     begun = datetime.fromisoformat("2024-01-01T12:00")
     assert days.code(begun) == days.code(begun.date()) + 1, "the day has begun before"

@@ -146,6 +146,7 @@ def _value_of(value: Any, column: pa.Field) -> object:
 
 def _inwards(value: Any, kind: pa.DataType, upper: bool) -> Any:
     """An end of a range, moved to the next value inwards that a column of integers or decimals may have."""
+    value = value.item() if isinstance(value, np.number) else value
     if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) and value == value:
         if pt.is_integer(kind):
             beyond = not LEAST <= value <= MOST
@@ -153,7 +154,9 @@ def _inwards(value: Any, kind: pa.DataType, upper: bool) -> Any:
         if pt.is_decimal(kind):
             unit = Decimal(1).scaleb(-kind.scale)
             beyond = (10**_DIGITS) * unit
-            within = min(max(Decimal(value), -beyond), beyond)
+            # 0.1 is what it is written as, and not the binary fraction a little above that it is to a computer.
+            exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+            within = min(max(exact, -beyond), beyond)
             return within.quantize(unit, ROUND_FLOOR if upper else ROUND_CEILING)
     if pt.is_date(kind) and isinstance(value, datetime):
         # A day that has begun is no day after it.
