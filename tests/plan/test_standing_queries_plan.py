@@ -234,6 +234,15 @@ def test_files_of_queries_may_have_numbers_of_several_widths(tmp_path):
     assert checked(queries=tmp_path).queries.load().ids.tolist() == [1, 2, 3]
 
 
+def test_all_files_of_queries_are_read_and_those_under_way_are_not(tmp_path):
+    """Whatever they are called, and in folders of columns as well; hidden ones are not there yet."""
+    bounds = {name: [0.0] for name in SELECT.bounds}
+    for number, name in enumerate(("000000_0", "team=a/b.parquet", ".c.parquet", "_d.parquet")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"query": [number], **bounds}), tmp_path / name)
+    assert sorted(checked(queries=tmp_path).queries.load().ids.tolist()) == [0, 1]
+
+
 def test_options_that_would_do_nothing_are_refused():
     for option, value in (("time", ("at", "at")), ("lateness", "5 s"), ("reach", (0.0, 1.0))):
         with pytest.raises(BadOption, match=f"{option}= is for"):

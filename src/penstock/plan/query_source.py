@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from penstock.errors import BadOption, TableChanged, UnreadableTable
 from penstock.kernels.standing.query_table import ID, Queries, check_columns, read_queries
 from penstock.tables.find import local
+from penstock.tables.folders import files_of
 
 #: Queries given as a table travel with every task; more than this does not.
 INLINE = 4 << 20
@@ -44,7 +45,7 @@ class QuerySource:
                 )
             return cls(kinds, slim)
         place = local(queries)
-        found = sorted(place.glob("*.parquet")) if place.is_dir() else [place]
+        found = files_of(place)
         if not found:
             raise UnreadableTable(
                 f"{place} has no Parquet file.", do="Give the path of a Parquet file, or of a folder of them."

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import UnsupportedType, ViewDamaged
+from penstock.errors import SourceLost, UnsupportedType, ViewDamaged
 from penstock.plan.view import Changing
 from penstock.spark.views.logs import Log, check_goes_on
 from penstock.spark.views.lookup import held_counts, held_rows
@@ -66,6 +66,16 @@ def test_a_directory_is_an_entry_once_it_is_whole(tmp_path: Path) -> None:
     (entry / "_temporary").rmdir()
     (entry / "_SUCCESS").touch()
     assert [waiting.changes for waiting in changes.waiting(())] == [2]
+
+
+def test_what_an_entry_has_is_never_left_out(tmp_path: Path) -> None:
+    """Whatever its files are called; and folders within it, whose names may be columns, are told of."""
+    (tmp_path / "000001").mkdir()
+    pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "000001" / "000000_0")
+    assert [waiting.changes for waiting in log(tmp_path).waiting(())] == [2]
+    (tmp_path / "000001" / "day=2").mkdir()
+    with pytest.raises(SourceLost, match="it has the directory 'day=2'"):
+        log(tmp_path).waiting(())
 
 
 def test_what_was_taken_of_a_stream_goes_but_for_the_last(tmp_path: Path) -> None:

@@ -227,6 +227,14 @@ def test_bad_input_is_found_before_anything_runs(spark, tmp_path):
     pq.write_table(pa.table({"t": pa.array([0], pa.timestamp("ns"))}), tmp_path / "ns.parquet")
     with pytest.raises(UnreadableTable, match="t counts nanoseconds"):
         view(sql="SELECT COUNT(*) AS n FROM a", tables={"a": tmp_path / "ns.parquet"})
+    # What lies in a table's directory is all of it read, or the table is refused.
+    for odd, said in (("more.pq", "cannot be read"), ("day=2/x.parquet", "divided into folders such as 'day=2'")):
+        (tmp_path / "odd" / odd).parent.mkdir(parents=True)
+        (tmp_path / "odd" / odd).touch()
+        pq.write_table(pa.table({"a": [1]}), tmp_path / "odd" / "a.parquet")
+        with pytest.raises(UnreadableTable, match=said):
+            view(sql="SELECT COUNT(*) AS n FROM a", tables={"a": tmp_path / "odd"})
+        shutil.rmtree(tmp_path / "odd")
     wraps = spark.newSession()
     wraps.conf.set("spark.sql.ansi.enabled", "false")
     with pytest.raises(SessionNotReady, match="overflows"):

@@ -178,7 +178,11 @@ def _whole_directory(path: Path) -> tuple[Path, ...]:
     found = sorted(path.iterdir())
     if any(one.name == "_temporary" for one in found):
         return ()
-    return tuple(one for one in found if one.suffix == ".parquet" and not one.name.startswith((".", "_")))
+    shown = tuple(one for one in found if not one.name.startswith((".", "_")))
+    inner = next((one for one in shown if one.is_dir()), None)
+    if inner is not None:
+        raise IsADirectoryError(f"it has the directory {inner.name!r}, and an entry is a file or a directory of files")
+    return shown
 
 
 def _same_kind(have: pa.DataType, want: pa.DataType) -> bool:

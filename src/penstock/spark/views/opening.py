@@ -24,6 +24,7 @@ from penstock.spark.views.parquet import schema_of
 from penstock.spark.views.service import Progress, Service
 from penstock.spark.views.sessions import check_session
 from penstock.spark.views.store import FILES_OF, Store, folder_name
+from penstock.tables.folders import files_of
 from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
@@ -174,11 +175,18 @@ def _base(name: str, base: Any) -> tuple[pa.Schema, list[Path] | None]:
             do="Give a path of Parquet files, a DataFrame, or ps.Changing(…).",
         )
     path = place_of(base, name)
-    files = [path] if path.is_file() else sorted(f for f in path.glob("*.parquet") if not f.name.startswith((".", "_")))
+    files = files_of(path) if path.exists() else []
     if not files:
         raise UnreadableTable(
             f"{name}: there are no Parquet files in {path}.",
             do="Give a Parquet file, or a directory of such files. An empty table is a file without rows.",
+        )
+    parted = next((file.parent for file in files if file != path and file.parent != path), None)
+    if parted is not None:
+        raise UnreadableTable(
+            f"{name}: {path} is divided into folders such as {parted.name!r}.",
+            why="Their names are columns that the files lack.",
+            do="Give it as Spark reads it: spark.read.parquet(…).",
         )
     try:
         found = [schema_of(file) for file in files]
