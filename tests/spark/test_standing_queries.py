@@ -195,6 +195,23 @@ def test_counts_go_on_after_a_restart(desk: Desk):
     assert_same_rows(counted, expected.cast(counted.schema))
 
 
+def test_a_stream_more_than_before_is_refused(desk: Desk):
+    """A checkpoint knows how far each was read, in their order."""
+    rng = np.random.default_rng(13)
+    left, right, asked = supply(rng, 20), demand(rng, 20), queries(rng, SELECT)
+    more = asked.append_column("op", pa.array(["set"] * 80)).append_column("version", pa.array([1] * 80))
+
+    def run(changes):
+        streams = desk.stream(left, name="left"), desk.stream(right, name="right")
+        flow = ps.StandingQueries(*streams, shape=SELECT, queries=asked, changes=changes, keep=100, memory="64MB")
+        places = {name: str(desk.folder / name) for name in ("results", "set_aside", "checkpoint")}
+        flow.start(**places, trigger={"availableNow": True}).wait()
+
+    run(None)
+    with pytest.raises(ps.errors.CheckpointMismatch, match="reads from 3 streams, and the one .* from 2"):
+        run(desk.stream(more, name="changes"))
+
+
 def test_bad_queries_are_found_before_anything_runs(desk: Desk):
     rng = np.random.default_rng(12)
     left, right = desk.stream(supply(rng), name="left"), desk.stream(demand(rng), name="right")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from penstock import errors
-from penstock.errors import PenstockError, StateDamaged
+from penstock.errors import CheckpointMismatch, PenstockError, StateDamaged
 from penstock.spark.gateway import log_file
 
 _OURS = re.compile(r"penstock\.errors\.(\w+): (.*?)(?=\n\S|\n\n|\n\tat |\Z)", re.DOTALL)
@@ -24,6 +24,9 @@ _IN_SHORT = "In short: "
 #: What Spark says of a file that it cannot read; the faults below it do not name the file.
 _UNREADABLE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] (.+)")
 
+#: What Spark says of a checkpoint of a query over more or fewer streams.
+_SOURCES = re.compile(r"There are \[(\d+)\] sources in the checkpoint offsets and now there are \[(\d+)\]")
+
 
 def cause(failure: BaseException) -> BaseException:
     """The Penstock error inside what Spark raised, or `failure` itself when there is none, with a note that says in one
@@ -36,6 +39,8 @@ def cause(failure: BaseException) -> BaseException:
     found = _OURS.findall(str(failure))
     if not found and "CANNOT_LOAD_STATE_STORE" in str(failure):
         return _state_lost(failure)
+    if not found and (sources := _SOURCES.search(str(failure))):
+        return _other_sources(failure, *sources.groups())
     if isinstance(failure, PenstockError) or not found:
         if not isinstance(failure, PenstockError):
             _annotate(failure)
@@ -84,6 +89,16 @@ def _state_lost(failure: BaseException) -> StateDamaged:
         f"{file[1]} cannot be read back." if file else "The state files of the checkpoint cannot be read back.",
         why="Spark could not load the state that the query left; going on would lose or repeat results.",
         do="Restore the checkpoint directory from a copy, or start with a new one.",
+    )
+    ours.__cause__ = failure
+    return ours
+
+
+def _other_sources(failure: BaseException, before: str, now: str) -> CheckpointMismatch:
+    ours = CheckpointMismatch(
+        f"This query reads from {now} streams, and the one that made the checkpoint from {before}.",
+        why="The checkpoint says of each how far it was read.",
+        do="Start it with the same streams again, or give it a new checkpoint directory.",
     )
     ours.__cause__ = failure
     return ours
