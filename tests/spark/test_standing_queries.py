@@ -208,7 +208,7 @@ def test_a_stream_more_than_before_is_refused(desk: Desk):
         flow.start(**places, trigger={"availableNow": True}).wait()
 
     run(None)
-    with pytest.raises(ps.errors.CheckpointMismatch, match="reads from 3 streams, and the one .* from 2"):
+    with pytest.raises(ps.errors.CheckpointMismatch, match=r"reads from 3 streams, and the one .* from 2"):
         run(desk.stream(more, name="changes"))
 
 

@@ -190,6 +190,37 @@ def test_changes_that_come_as_a_stream(spark, tmp_path, monkeypatch):
         assert view.progress().changes == {"customers": 24}
 
 
+def test_what_a_stream_brought_is_not_left_out_because_the_stream_is(spark, tmp_path):
+    from penstock.spark.schema import spark_schema
+
+    world = World(tmp_path, rows=30)
+    schema = spark_schema(SCHEMAS["customers"].append(pa.field(OPERATION, pa.string())))
+    stream = spark.readStream.schema(schema).parquet(str(tmp_path / "customers-changes"))
+    sql = "SELECT name, COUNT(*) AS n FROM customers GROUP BY name"
+
+    def view(changes):
+        customers = replace(world.tables()["customers"], changes=changes)
+        at = tmp_path / "view"
+        return ps.View(sql, tables={"customers": customers}, at=at, answer_within="2 minutes", spark=spark)
+
+    world.change("customers")
+    with view(stream) as streamed:
+        streamed.take_in()
+    for changes in (tmp_path / "later", None):
+        with pytest.raises(PlanError, match="1 micro-batches of the stream of changes of customers"):
+            view(changes)
+    with view(stream) as streamed:
+        streamed.read()
+    (tmp_path / "later").mkdir()
+    for number in range(2):
+        with view(tmp_path / "later") as later:
+            world.change("customers")
+            name = f"{world.files:06d}.parquet"
+            (tmp_path / "customers-changes" / name).rename(tmp_path / "later" / name)
+            world.take("customers")
+            same(later.read().to_arrow(), world.judge(sql), {"from files": number})
+
+
 def test_bad_input_is_found_before_anything_runs(spark, tmp_path):
     world = World(tmp_path)
 

@@ -150,7 +150,7 @@ class Maintainer:
             files = (part,)
         # Rows that only entered are rows like those before the first change.
         grown = not net.removed.num_rows
-        there = set(self._logs[table].names())
+        there = {*self._logs[table].names(), *self._store.streamed(table)}
         # Names of files that are gone cannot come up for reading again, and need not be remembered.
         names = (*(name for name in before.taken if name in there), *(entry.name for entry in entries))
         changes = sum(entry.changes for entry in entries)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 
-from penstock.errors import BadOption, SessionNotReady, UnreadableTable
+from penstock.errors import BadOption, PlanError, SessionNotReady, UnreadableTable
 from penstock.plan.given import kind_of
 from penstock.plan.view import Changing, TableSpec, ViewPlan, plain
 from penstock.spark.failures import cause, in_short
@@ -122,6 +122,9 @@ def open_view(
     given = {f"{FILES_OF}{n}": ", ".join(f.name for f in paths) for n, (_, paths) in bases.items() if paths is not None}
     last = store.open(plan.identity(str(session.conf.get(_TIME_ZONE))) | given)
     try:
+        for name, table in last.tables.items() if last is not None else ():
+            if name not in streams:
+                _check_taken(name, store.streamed(name) - {*table.taken})
         maintainer = Maintainer(session, plan, store, specs, logs)
         files = {name: paths for name, (_, paths) in bases.items()} if last is None else {}
         for name, paths in files.items():
@@ -219,6 +222,16 @@ def _log(name: str, spec: Changing, store: Store) -> Path:
             do="Give a streaming DataFrame, or a directory of files of changes.",
         )
     return place_of(spec.changes, f"changes of {name}")
+
+
+def _check_taken(name: str, left: set[str]) -> None:
+    """Refuse to go on without a stream that brought changes which are not in the view."""
+    if left:
+        raise PlanError(
+            f"{len(left):,} micro-batches of the stream of changes of {name} are not in the view yet.",
+            why="Without the stream they would never be.",
+            do="Give the stream once more, and refresh the view; or make it again in a new directory.",
+        )
 
 
 def _is_frame(table: Any) -> bool:

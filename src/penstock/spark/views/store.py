@@ -340,6 +340,10 @@ class Store:
             if int(path.name.split("-")[1]) > last.version:
                 path.unlink(missing_ok=True)  # set aside by a step that is, or will be, done again
 
+    def streamed(self, table: str) -> set[str]:
+        """The entries of a table's changes that a stream has left here, taken or not."""
+        return {entry.name for entry in (self.place / "log" / folder_name(table)).glob("[0-9]*")}
+
     # -- files -------------------------------------------------------------------------------------------------
 
     def write_part(self, table: str, rows: pa.Table, version: int, kind: str = "tables") -> File:
