@@ -731,6 +731,29 @@ def test_who_missed_what_is_gone_from_a_quiet_cell_is_told_to_read(server: NatsS
     asyncio.run(run())
 
 
+def test_how_long_messages_are_kept_may_change_at_a_restart(server: NatsServer):
+    """Those who were away are reminded by the time that the publisher knows: it is to be the broker's, too."""
+
+    async def run() -> None:
+        world = World(seed=22)
+        for seconds in (3_600.0, 7_200.5, 60):
+            publisher = Publisher(server.url, "kept", world.kind, keep_seconds=seconds, owner="us")
+            await publisher.open()
+            found = (await publisher._stream.stream_info(stream_of("kept"))).config
+            assert (found.max_age, found.duplicate_window) == (seconds, min(seconds, 120))
+            await publisher.close()
+        other = Publisher(server.url, "kept", world.kind, owner="others")
+        with pytest.raises(BadOption, match="another checkpoint"):
+            await other.open()
+        assert (await other._stream.stream_info(stream_of("kept"))).config.max_age == 60, "it is not theirs to change"
+        await other.close()
+        for nothing in (0, -5, float("inf"), "1 day", float("nan")):
+            with pytest.raises(BadOption, match="keep_seconds="):
+                Publisher(server.url, "kept", world.kind, keep_seconds=nothing)
+
+    asyncio.run(run())
+
+
 def test_catching_up_reads_what_is_missing_and_not_everything(server: NatsServer):
     async def run() -> None:
         world = World(seed=18)

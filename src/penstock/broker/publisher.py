@@ -41,6 +41,8 @@ _FRAME_ROWS = 8_000
 _HEADERS = 4_096
 #: Frames on their way before acknowledgements are waited for.
 _UNDER_WAY = 256
+#: Seconds for which messages are kept, at the least and at the most.
+_KEPT = 1.0, 1e9
 #: Seconds between two attempts to reach a broker that is down.
 _PAUSE = 1.0
 
@@ -64,7 +66,8 @@ class Publisher:
         crowd: a cell with more subscribers than this is split, between two batches, if one gateway has more than this
             there, or none in one of the parts. Among as many a gateway finds those
             whom a message concerns in the time that a frame takes.
-        keep_seconds: how long the broker keeps messages for gateways that were away.
+        keep_seconds: how long the broker keeps messages for gateways that were away; another time at a restart counts
+            from then on.
         owner: who numbers the messages. Under one name there is one owner for ever: another would begin again at 0,
             and its messages would pass for those that the broker has.
     """
@@ -79,6 +82,12 @@ class Publisher:
         keep_seconds: float = 86_400.0,
         owner: str = "",
     ) -> None:
+        given: object = keep_seconds
+        if not isinstance(given, int | float) or not _KEPT[0] <= given <= _KEPT[1]:
+            raise BadOption(
+                f"keep_seconds={keep_seconds!r} is no time to keep messages for.",
+                do="Give a number of seconds, 1 at the least: 86_400 for a day.",
+            )
         self.url, self.name, self.kind = url, check_name(name), kind
         self.crowd, self.keep_seconds, self.owner = crowd, keep_seconds, owner
         self.cells = CellMap()
@@ -123,22 +132,18 @@ class Publisher:
         except (BucketNotFoundError, NotFoundError):
             self._bucket = await self._stream.create_key_value(KeyValueConfig(bucket=bucket_of(self.name)))
         try:
-            stored = (await self._stream.stream_info(stream_of(self.name))).state
+            found = await self._stream.stream_info(stream_of(self.name))
+            stored, config = found.state, found.config
             self._fresh, self._lost = stored.last_seq == 0, stored.first_seq > 1
             with contextlib.suppress(KeyNotFoundError):
                 self._fresh = self._fresh and not (await self._bucket.get("begun")).value
         except NotFoundError:
             self._fresh, self._lost = True, False
             await self._bucket.put("begun", b"")
-            await self._stream.add_stream(
-                StreamConfig(
-                    name=stream_of(self.name),
-                    subjects=[f"{self.name}.>"],
-                    max_age=self.keep_seconds,
-                    duplicate_window=min(120.0, self.keep_seconds),
-                    allow_direct=True,
-                )
+            config = StreamConfig(
+                name=stream_of(self.name), subjects=[f"{self.name}.>"], allow_direct=True, **self._keeping()
             )
+            await self._stream.add_stream(config)
         try:
             said = json.loads((await self._bucket.get("kind")).value or b"{}")
             if Kind.from_json(said) != self.kind:
@@ -148,6 +153,9 @@ class Publisher:
         except KeyNotFoundError:
             await self._bucket.put("kind", json.dumps(self.kind.to_json()).encode())
         await self._own()
+        if not math.isclose(config.max_age or 0.0, self.keep_seconds, abs_tol=1e-6):
+            # It was made with another time: those who were away are reminded by ours.
+            await self._stream.update_stream(config, **self._keeping())
         try:
             self.cells = CellMap.from_json((await self._bucket.get("cells")).value or b"")
         except KeyNotFoundError:
@@ -156,6 +164,10 @@ class Publisher:
             self._lost = bool((await self._bucket.get("lost")).value) or self._lost
         await self._client.subscribe(crowd_subject(self.name), cb=self._hear_crowd)
         self._last.clear()
+
+    def _keeping(self) -> dict[str, Any]:
+        """How long the broker is to keep messages, and to know their ids."""
+        return {"max_age": self.keep_seconds, "duplicate_window": min(120.0, self.keep_seconds)}
 
     async def _own(self) -> None:
         """Make the name ours, or refuse to publish under another's."""

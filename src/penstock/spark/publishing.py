@@ -129,7 +129,7 @@ def publish(
         set_aside: a directory for updates that could not be used, as Parquet, each once.
         trigger: as for `flow.start`.
         crowd: a cell with more subscribers than this is split where that spares a gateway something.
-        keep_seconds: how long the broker keeps messages for gateways that were away.
+        keep_seconds: how long the broker keeps messages for gateways that were away; it may be another at a restart.
 
     Example::
 
