@@ -95,6 +95,9 @@ def follow(spark, folder, sql, used, seed, rounds):
     same(view.answer(view.manifest).toArrow(), world.judge(sql), {"seed": seed, "end": True})
     for name in tables:
         assert view.manifest.tables[name].aside == world.refused[name]
+        if world.refused[name]:
+            aside = pq.read_table(view._store.place / "aside" / name)
+            assert set(aside[OPERATION].to_pylist()) <= {"insert", "update", "delete"}, "what each was to do"
     assert not list(view._store.place.glob("scratch/*"))
     view._store.close()
     return mended, tidied

@@ -77,6 +77,7 @@ def test_read_is_fresh_and_says_so(spark, tmp_path, monkeypatch):
         aside = pq.read_table(tmp_path / "view" / "aside" / "orders")
         assert aside.num_rows == world.refused["orders"]
         assert set(aside["reason"].to_pylist()) == {"no such row"}
+        assert set(aside[OPERATION].to_pylist()) == {"delete"}, "what it was to do"
 
         with pytest.raises(ViewInUse, match="is maintained by process"):
             ps.View(SQL, tables=two(world), at=tmp_path / "view", answer_within="1 min", spark=spark)

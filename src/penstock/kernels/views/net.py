@@ -78,21 +78,22 @@ def one_form(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def net_bag(changes: pa.Table, codes: I64, held: Callable[[pa.Table], I64]) -> Netted:
-    """The changes of a table without a key.
+def net_bag(
+    changes: pa.Table, codes: I64, held: Callable[[pa.Table], I64], columns: Sequence[str] | None = None
+) -> Netted:
+    """The changes of a table without a key, which has these columns; all that changes have, by default.
 
     `held(rows)` says how often the table holds each of some distinct rows. A delete of a row that is not there, at that
     point of the order, is set aside. Old and new image of an update are a delete and an insert.
     """
+    rows = changes if columns is None else changes.select(list(columns))
     usable = codes < UPDATE
     reasons = np.where(codes == UPDATE, _UPDATE_NEEDS_KEY, _NO_OPERATION).astype(object)
     places = np.flatnonzero(usable)
     if np.isin(codes[places], (INSERT, AFTER)).all():  # nothing leaves: nothing to look for
-        return _result(changes, [], places, ~usable, reasons)
-    order, starts = _grouped(changes.take(places), changes.column_names)
+        return Netted(rows.slice(0, 0), rows.take(places), _aside(changes, ~usable, reasons))
+    order, starts = _grouped(rows.take(places), rows.column_names)
     order = places[order]
-    if not len(order):
-        return _result(changes, [], [], ~usable, reasons)
     lengths = np.diff(starts)
     group = np.repeat(np.arange(len(lengths)), lengths)
     signs = np.where(np.isin(codes[order], (INSERT, AFTER)), 1, -1)
@@ -105,7 +106,7 @@ def net_bag(changes: pa.Table, codes: I64, held: Callable[[pa.Table], I64]) -> N
     have = np.zeros(len(lengths), np.int64)
     short = np.flatnonzero(lowest[ends] < 0)
     if len(short):
-        have[short] = held(changes.take(order[starts[:-1][short]]))
+        have[short] = held(rows.take(order[starts[:-1][short]]))
     # How many deletes of the group have found nothing, so far; a rise marks the delete that did not.
     missed = np.maximum(0, -have[group] - lowest)
     rises = missed > np.where(np.arange(len(order)) == starts[:-1][group], 0, np.roll(missed, 1))
@@ -114,9 +115,8 @@ def net_bag(changes: pa.Table, codes: I64, held: Callable[[pa.Table], I64]) -> N
     reasons[order[rises]] = _NO_ROW
     net = sums[ends] + missed[ends]
     first = order[starts[:-1]]
-    return _result(
-        changes, np.repeat(first, np.maximum(-net, 0)), np.repeat(first, np.maximum(net, 0)), refused, reasons
-    )
+    left, entered = (rows.take(np.repeat(first, np.maximum(sign * net, 0))) for sign in (-1, 1))
+    return Netted(left, entered, _aside(changes, refused, reasons))
 
 
 def net_keyed(
@@ -150,7 +150,7 @@ def net_keyed(
     order, starts = _grouped(changes.select(list(key)).take(places), list(key))
     order = places[order]
     if not len(order):
-        return _result(changes, [], [], refused, reasons)
+        return Netted(changes.slice(0, 0), changes.slice(0, 0), _aside(changes, refused, reasons))
     first = order[starts[:-1]]
     old = held(changes.select(list(key)).take(first))
     there = _matches(changes.select(list(key)).take(first), old.select(list(key)))
@@ -175,7 +175,7 @@ def net_keyed(
     removed = old.take(np.flatnonzero(changed[there]))
     # Of rows that enter no more columns are needed than of those that leave; of changes set aside, all.
     added = changes.select(old.column_names).take(order[last[stays]])
-    return Netted(removed, added, _result(changes, [], [], refused, reasons).aside)
+    return Netted(removed, added, _aside(changes, refused, reasons))
 
 
 def _renamed(keys: pa.Table, codes: I64, ends: Sequence[int] | I64) -> I64:
@@ -257,16 +257,10 @@ def _matches(distinct: pa.Table, rows: pa.Table) -> I64:
     return found[distinct.num_rows :]
 
 
-def _result(
-    changes: pa.Table, removed: Sequence[int] | I64, added: Sequence[int] | I64, refused: Bools, reasons: object
-) -> Netted:
+def _aside(changes: pa.Table, refused: Bools, reasons: npt.NDArray[np.object_]) -> pa.Table:
+    """The refused ones, each with its reason."""
     where = np.flatnonzero(refused)
-    said = pa.array(np.asarray(reasons, object)[where].tolist(), pa.string())
     name, taken = REASON, {column.lower() for column in changes.column_names}
     while name in taken:
         name = f"_{name}"
-    return Netted(
-        changes.take(np.asarray(removed, np.int64)),
-        changes.take(np.asarray(added, np.int64)),
-        changes.take(where).append_column(name, said),
-    )
+    return changes.take(where).append_column(name, pa.array(reasons[where].tolist(), pa.string()))

@@ -170,11 +170,12 @@ class Maintainer:
 
     def _net(self, table: str, changes: pa.Table, ends: npt.NDArray[np.int64]) -> Netted:
         spec, version = self._specs[table], self.manifest.tables[table]
-        codes = operations(changes[spec.operation])
-        rows = one_form(changes.select(self._plan.tables[table].schema.names))
+        rows, codes = one_form(changes), operations(changes[spec.operation])
         if spec.keys:
             return net_keyed(rows, codes, spec.keys, lambda keys: held_rows(version, keys, self._kept[table]), ends)
-        return net_bag(rows, codes, lambda wanted: held_counts(version, wanted))
+        # What is set aside has its operation as well.
+        columns = self._plan.tables[table].schema.names
+        return net_bag(rows, codes, lambda wanted: held_counts(version, wanted), columns)
 
     def _refreshed(self, now: Manifest, table: str, part: File, version: int) -> tuple[tuple[File, ...], bool]:
         state = self._write(self._delta(now, table, part), version)
