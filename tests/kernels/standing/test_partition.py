@@ -83,7 +83,7 @@ def test_a_dynamic_partition_stays_small(rule, epsilon, drawn):
         assert partition.size <= (1 + epsilon) * tau
         low, high = partition.common()
         for slot, (lo, hi) in living.there.items():
-            group = partition.group_of(slot)
+            group = int(partition.groups(np.array([slot]))[0])
             assert lo <= low[group] <= high[group] <= hi
         assert partition.sizes().sum() == len(living.there)
 

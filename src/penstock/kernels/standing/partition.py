@@ -150,10 +150,6 @@ class StabbingPartition:
         self._counts[slots] = False
         return slots
 
-    def group_of(self, slot: int) -> int:
-        """The group of an interval."""
-        return int(self._group[slot])
-
     def groups(self, slots: I64) -> I32:
         """The group of each of these."""
         return self._group[slots]
