@@ -68,6 +68,19 @@ def test_a_directory_is_an_entry_once_it_is_whole(tmp_path: Path) -> None:
     assert [waiting.changes for waiting in changes.waiting(())] == [2]
 
 
+def test_a_directory_that_goes_is_not_one_without_changes(tmp_path: Path) -> None:
+    """Readers would be told that nothing is missing, where nobody can see."""
+    changes = log(tmp_path / "changes")
+    assert changes.names() == [], "it may be made later"
+    (tmp_path / "changes").mkdir()
+    assert changes.names() == []
+    (tmp_path / "changes").rename(tmp_path / "elsewhere")
+    with pytest.raises(SourceLost, match=r"changes is gone(?s:.*)changes of t wait"):
+        changes.names()
+    (tmp_path / "elsewhere").rename(tmp_path / "changes")
+    assert changes.names() == []
+
+
 def test_what_an_entry_has_is_never_left_out(tmp_path: Path) -> None:
     """Whatever its files are called; and folders within it, whose names may be columns, are told of."""
     (tmp_path / "000001").mkdir()

@@ -52,6 +52,8 @@ class Log:
         self._spec = spec
         self._schema = schema
         self._known: dict[str, Waiting] = {}
+        #: Whether the directory was there at any time: it may be made later, but may not go.
+        self._found = False
 
     def waiting(self, taken: Iterable[str]) -> list[Waiting]:
         """What is still to be taken, in order. Reads the footer of each file once."""
@@ -77,7 +79,14 @@ class Log:
 
     def _listed(self) -> list[str]:
         if not self.place.is_dir():
+            if self._found:
+                raise SourceLost(
+                    f"{self.place} is gone.",
+                    why=f"Whether changes of {self.table} wait there cannot be told.",
+                    do="Put it back, or mount it again.",
+                )
             return []
+        self._found = True
         return sorted(entry.name for entry in self.place.iterdir() if not entry.name.startswith((".", "_")))
 
     def _look(self, name: str) -> Waiting | None:
