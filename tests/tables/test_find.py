@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 from penstock.errors import BadOption, UnknownColumn, UnreadableTable, UnsupportedType
 from penstock.tables import prepare, table
+from penstock.tables.find import plain_files
 from penstock.tables.parquet import ParquetTable
 from penstock.tables.prepared import PreparedTable
 from tests.tables.samples import numbers, write
@@ -116,3 +118,15 @@ def test_faulty_keys_are_refused(tmp_path: Path) -> None:
     for key in ([], ["product_id", "product_id"], 5, None, [5]):
         with pytest.raises(BadOption, match="is not a key"):
             table(tmp_path, key=key)
+
+
+def test_of_other_tables_no_files_are_taken_one_by_one(tmp_path: Path) -> None:
+    """A Delta table keeps the files of its earlier versions beside those that it is made of."""
+    pq.write_table(pa.table({"k": [1]}), tmp_path / "a.parquet")
+    assert plain_files(tmp_path) == [tmp_path / "a.parquet"]
+    for name, kind in (("_delta_log/0.json", "Delta"), ("metadata/v1.metadata.json", "Iceberg")):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+        with pytest.raises(UnreadableTable, match=f"another kind: {kind}"):
+            plain_files(tmp_path)
+        shutil.rmtree((tmp_path / name).parent)

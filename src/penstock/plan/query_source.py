@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import BadOption, TableChanged, UnreadableTable
 from penstock.kernels.standing.query_table import ID, Queries, check_columns, read_queries
-from penstock.tables.find import local
-from penstock.tables.folders import files_of
+from penstock.tables.find import local, plain_files
 
 #: Queries given as a table travel with every task; more than this does not.
 INLINE = 4 << 20
@@ -45,7 +44,7 @@ class QuerySource:
                 )
             return cls(kinds, slim)
         place = local(queries)
-        found = files_of(place)
+        found = plain_files(place)
         if not found:
             raise UnreadableTable(
                 f"{place} has no Parquet file.", do="Give the path of a Parquet file, or of a folder of them."

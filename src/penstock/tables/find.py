@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.errors import BadOption, UnreadableTable
-from penstock.tables import delta, iceberg, manifest
+from penstock.tables import delta, folders, iceberg, manifest
 from penstock.tables.base import Table
 from penstock.tables.parquet import ParquetTable
 from penstock.tables.places import place_of
@@ -40,6 +40,19 @@ def table(path: str | os.PathLike[str], *, key: str | Sequence[str]) -> Table:
     except PermissionError as error:
         what = f"{error.filename or where} may not be read."
         raise UnreadableTable(what, do="Give the user of this process the right to read it.") from error
+
+
+def plain_files(where: Path) -> list[Path]:
+    """The files of plain Parquet at a path. Of other tables not all that lies there belongs to what they are now."""
+    kinds = {"Delta": delta.is_delta, "Iceberg": iceberg.is_iceberg, "prepared": manifest.is_prepared}
+    kind = next((name for name, is_one in kinds.items() if is_one(where)), None)
+    if kind is not None:
+        raise UnreadableTable(
+            f"{where} is a table of another kind: {kind}.",
+            why="Its own log says which of its files count; others have rows that are no longer its.",
+            do="Give plain Parquet files, or its rows as a DataFrame.",
+        )
+    return folders.files_of(where)
 
 
 def key_columns(key: str | Sequence[str]) -> tuple[str, ...]:

@@ -267,6 +267,11 @@ def test_bad_input_is_found_before_anything_runs(spark, tmp_path):
         with pytest.raises(UnreadableTable, match=said):
             view(sql="SELECT COUNT(*) AS n FROM a", tables={"a": tmp_path / "odd"})
         shutil.rmtree(tmp_path / "odd")
+    # Files that a table's log says are gone are not rows of it.
+    (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "delta" / "gone.parquet")
+    with pytest.raises(UnreadableTable, match="another kind: Delta"):
+        view(sql="SELECT COUNT(*) AS n FROM a", tables={"a": tmp_path / "delta"})
     wraps = spark.newSession()
     wraps.conf.set("spark.sql.ansi.enabled", "false")
     with pytest.raises(SessionNotReady, match="overflows"):

@@ -24,7 +24,7 @@ from penstock.spark.views.parquet import schema_of
 from penstock.spark.views.service import Progress, Service
 from penstock.spark.views.sessions import check_session
 from penstock.spark.views.store import FILES_OF, Store, folder_name
-from penstock.tables.folders import files_of
+from penstock.tables.find import plain_files
 from penstock.tables.places import place_of
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _base(name: str, base: Any) -> tuple[pa.Schema, list[Path] | None]:
             do="Give a path of Parquet files, a DataFrame, or ps.Changing(…).",
         )
     path = place_of(base, name)
-    files = files_of(path) if path.exists() else []
+    files = plain_files(path) if path.exists() else []
     if not files:
         raise UnreadableTable(
             f"{name}: there are no Parquet files in {path}.",
