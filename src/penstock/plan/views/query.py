@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from itertools import pairwise
+from math import isinf
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -36,7 +38,7 @@ from penstock.plan.views.expressions import (
     has_aggregate,
     sources_of,
 )
-from penstock.plan.views.scalars import Node, Scalars, Typed, refuse, shown
+from penstock.plan.views.scalars import MOST_DIGITS, Node, Scalars, Typed, refuse, shown
 
 #: Longer texts are refused before they are read.
 LONGEST = 100_000
@@ -85,7 +87,7 @@ def _parse(sql: str) -> Node:
     if len(sql) > LONGEST:
         raise refuse("This text", f"It has {len(sql):,} characters; at most {LONGEST:,} are read.")
     try:
-        _check_numbers(sql)
+        _check_names(sql)
         found = [statement for statement in sqlglot.parse(sql) if statement is not None]
     except SqlglotError as fault:
         raise NotMaintainable("The SQL of the view cannot be read.", why=str(fault).splitlines()[0]) from None
@@ -99,14 +101,30 @@ def _parse(sql: str) -> Node:
         raise refuse(name, "A view is one SELECT.", "Make a view of each part.")
     if not isinstance(tree, exp.Select):
         raise refuse(type(tree).__name__.upper(), "A view is a SELECT.")
+    for literal in tree.find_all(exp.Literal):
+        if not literal.is_string:
+            _check_number(literal.this)
     return tree
 
 
-def _check_numbers(sql: str) -> None:
+def _check_names(sql: str) -> None:
     """Refuse what would be a number and a name for it: 1_000 is 1 AS _000 to SQL, and 10k is 10 AS k."""
     for number, after in pairwise(sqlglot.tokenize(sql)):
         if (number.token_type, after.token_type) == (TokenType.NUMBER, TokenType.VAR) and after.start == number.end + 1:
             raise refuse(f"{number.text}{after.text}", "It is not a number.", "Write its digits, and nothing else.")
+
+
+def _check_number(text: str) -> None:
+    """Refuse a number that no value is; what is no number at all is refused where it stands."""
+    try:
+        _, digits, exponent = Decimal(text).as_tuple()
+    except InvalidOperation:
+        return
+    if "e" in text.lower():
+        if isinf(float(text)):
+            raise refuse(text, "It is more than a floating number can be.")
+    elif "." in text and max(len(digits), -int(exponent)) > MOST_DIGITS:
+        raise refuse(text, f"A decimal has at most {MOST_DIGITS} digits.")
 
 
 class Analysis:
