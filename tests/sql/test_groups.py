@@ -281,3 +281,25 @@ def test_rows_without_partners_are_results_of_outer_joins(how, condition):
     ours, theirs = _joined(how, condition)
     assert ours == theirs
     assert any(None in row for row in ours)
+
+
+@pytest.mark.parametrize("how", ["INNER", "LEFT", "FULL OUTER"])
+def test_a_column_may_equal_several_of_the_other_side(how):
+    """All conditions but the last on a column were lost."""
+    ours, theirs = _joined(how, "one.k = two.k AND one.k = y")
+    assert ours == theirs
+    assert any(None not in row for row in ours)
+
+
+@pytest.mark.parametrize("name", ["every", "EVERY"])
+def test_a_join_without_key_takes_streams_with_a_column_of_any_name(name):
+    """The key that all of its rows have was called as one of theirs."""
+    schema = pa.schema([(name, pa.int64()), ("every_", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    streams = {side: Stream.of(side, schema, event_time="at") for side in ("one", "two")}
+    text = f"SELECT one.{name} FROM one, two WHERE one.{name} <> two.{name} WINDOW 1 MINUTE"
+    whole = Group({"q": parse(text, Catalogue.of(streams))})
+    for each in inputs_of(whole, every_column=True):
+        names = [new.lower() for _, new in each.columns]
+        assert each.every
+        assert each.every.lower() not in names
+    assert plan_of(whole, slots=1)

@@ -168,6 +168,13 @@ def test_ranges_of_aggregates(where, low, high):
     assert shape.partition == (("sector", "TECH"),)
 
 
+@pytest.mark.parametrize("alias", ["at", '"At"'])
+def test_an_aggregate_is_not_called_as_the_order_that_comes_with_it(alias):
+    """That ended in an assertion."""
+    with pytest.raises(BadSQL, match="Two columns would be called"):
+        read(f"SELECT MAX(PER) AS {alias} FROM STOCK WHERE RISK < 3")
+
+
 @pytest.mark.parametrize(
     "where",
     [

@@ -115,7 +115,7 @@ class _One:
         do = "Write SELECT MIN(y) FROM stream WHERE low <= x AND x <= high; or make it a view: CREATE VIEW name AS …"
         if len(self.read.columns) != 1 or self.read.grouped:
             raise _whole(self.statement, "An aggregate over a stream stands alone.", do=do)
-        [(_, item)] = self.read.columns
+        [(called, item)] = self.read.columns
         if not isinstance(item, Aggregate) or not isinstance(item.argument, Column | None):
             raise _whole(self.statement, "An aggregate over a stream is of one of its columns.", do=do)
         if not stream.key or stream.order is None:
@@ -125,6 +125,13 @@ class _One:
                 why="An aggregate over a range is of a table; the stream brings its updates, each by key and in order.",
                 do=f"Give the stream's key, and an order or an event time: ps.stream({stream.name}, key=…, order=…), "
                 f'or key = "…" and order = "…" of [streams.{stream.name}] in a pipeline.',
+            )
+        if called.lower() == stream.order.lower():
+            raise _whole(
+                self.statement,
+                f"Two columns would be called {called!r}.",
+                why="An answer comes with the order of the update that changed it.",
+                do="Give the aggregate another alias: … AS other_name.",
             )
         ranges: dict[str, list[tuple[Bound, Condition]]] = {}
         partition: list[tuple[str, Value]] = []
@@ -244,10 +251,12 @@ class _One:
         assert isinstance(right, Stream)
         outer = read.how != "inner"
         # Of an outer join, ON says who is a partner, and WHERE which results are wanted.
-        on, rest = self._pairs(replace(read, conditions=read.conditions[: read.joined]) if outer else read)
-        self._check_kinds(on, left.schema, right.schema)
-        self._check_groups(read, on)
-        window = self._window(on, left, right)
+        equal, rest = self._pairs(replace(read, conditions=read.conditions[: read.joined]) if outer else read)
+        self._check_kinds(equal, left.schema, right.schema)
+        on, more = _once_each(equal)
+        rest = (*rest, *more)
+        self._check_groups(read, equal)
+        window = self._window(equal, left, right)
         shed = self._shed(POLICIES)
         archive = self._archive(shed)
         base: Base = (left.name, right.name, on, window)
@@ -365,6 +374,16 @@ class _One:
         except (PlanError, ValueError, OSError) as fault:
             what = fault.what if isinstance(fault, PlanError) else f"{clause.value!r} is not a path."
             raise self.statement.at("archive", what, do=getattr(fault, "do", "")) from None
+
+
+def _once_each(equal: Pairs) -> tuple[Pairs, tuple[Expression, ...]]:
+    """Pairs that name every left column once, which an operator can join on; the others as conditions."""
+    on: dict[str, str] = {}
+    more = []
+    for ours, theirs in equal:
+        if on.setdefault(ours, theirs) != theirs:
+            more.append(Call("equal", (Column(LEFT, ours), Column(RIGHT, theirs))))
+    return tuple(on.items()), tuple(more)
 
 
 def _together(conditions: tuple[Expression, ...]) -> Expression:

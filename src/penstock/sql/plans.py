@@ -60,10 +60,18 @@ def inputs_of(group: Group, *, every_column: bool = False) -> tuple[Input, ...]:
         used = tuple(schema.names) if every_column else group.columns(side)
         columns = tuple((column, PREFIX[side] + column if prefixed else column) for column in used)
         fields = [pa.field(new, schema.field(old).type) for old, new in columns]
-        every = PREFIX[side] + EVERY if isinstance(shape, WindowJoin) and not shape.on else None
+        every = _every(schema, side) if isinstance(shape, WindowJoin) and not shape.on else None
         fields += [pa.field(every, pa.int32())] if every else []
         found.append(Input(name, columns, pa.schema(fields), every))
     return tuple(found)
+
+
+def _every(schema: pa.Schema, side: int) -> str:
+    """What the key of a join that has none is called: as no column of the stream is."""
+    name, taken = EVERY, {column.lower() for column in schema.names}
+    while name in taken:
+        name += "_"
+    return PREFIX[side] + name
 
 
 def plan_of(group: Group, *, slots: int, every_column: bool = False) -> Plan | ViewPlan:
@@ -153,7 +161,7 @@ def _shared_join(group: Group, schemas: list[pa.Schema], slots: int) -> JoinShar
     return JoinSharedPlan.checked(
         schemas[0],
         schemas[1],
-        on=_on(shape) if shape.on else None,
+        on=_on(group, shape) if shape.on else None,
         windows={window_name(window): window for window in group.windows.values()},
         memory=group.memory,
         cores=slots,
@@ -162,8 +170,11 @@ def _shared_join(group: Group, schemas: list[pa.Schema], slots: int) -> JoinShar
     )
 
 
-def _on(shape: WindowJoin) -> dict[str, str]:
-    return {PREFIX[0] + ours: PREFIX[1] + theirs for ours, theirs in shape.on or ((EVERY, EVERY),)}
+def _on(group: Group, shape: WindowJoin) -> dict[str, str]:
+    if not shape.on:
+        left, right = (_every(group.catalogue.stream(name).schema, side) for side, name in enumerate(shape.sources))
+        return {left: right}
+    return {PREFIX[0] + ours: PREFIX[1] + theirs for ours, theirs in shape.on}
 
 
 def _pairs(group: Group, shape: WindowJoin) -> Pairs | None:
@@ -178,7 +189,7 @@ def _window_join(group: Group, schemas: list[pa.Schema], slots: int) -> Plan:
     return JoinStreamsPlan.checked(
         schemas[0],
         schemas[1],
-        on=_on(shape),
+        on=_on(group, shape),
         within=shape.window,
         memory=group.memory,
         cores=slots if shape.on else 1,
