@@ -7,7 +7,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from penstock.errors import BadOption
+from penstock.errors import BadOption, PlanError
 from penstock.plan.answering import AnsweringPlan
 from penstock.plan.join_shared import JoinSharedPlan, check_name, query
 from penstock.plan.join_streams import JoinStreamsPlan
@@ -68,3 +68,12 @@ def test_what_may_change_within_a_batch_may_change_below_answers_too():
     answering = [AnsweringPlan(plan, {}, texts="q") for plan in plans]
     assert terms_of(answering[0]) == terms_of(answering[1])
     assert terms_of(answering[0])["plan.scheduler"] == "greedy"
+
+
+@pytest.mark.parametrize("name", ["query", "Query"])
+def test_a_column_that_results_of_added_queries_have_is_refused(name):
+    """The channel of added queries had two of one name, which nothing could read."""
+    left = LEFT.append(pa.field(name, pa.string()))
+    assert JoinSharedPlan.checked(left, RIGHT, windows={"q": "1 hour"}, **USUAL)
+    with pytest.raises(PlanError, match="A stream has a column"):
+        JoinSharedPlan.checked(left, RIGHT, windows={"q": "1 hour"}, changes="changes/", **USUAL)

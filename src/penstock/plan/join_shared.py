@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.errors import BadOption, MemoryTooSmall, PenstockError
+from penstock.errors import BadOption, MemoryTooSmall, PenstockError, PlanError
 from penstock.kernels.contract import RESULTS, SET_ASIDE, Metric
 from penstock.kernels.function_text import function_text
 from penstock.kernels.shared.budget import least_budget, room_of
@@ -20,7 +20,7 @@ from penstock.kernels.shared.pairing import Where
 from penstock.kernels.shared.response import REPORTS
 from penstock.kernels.shared.scheduler import Scheduler
 from penstock.kernels.shared.selection import Condition, Selection
-from penstock.kernels.shared.sending import ADDED, Select
+from penstock.kernels.shared.sending import ADDED, WHOSE, Select
 from penstock.kernels.shared.sharedjoin import SharedJoin
 from penstock.kernels.shared.swf import SWF
 from penstock.kernels.window.shape import LATE, Shape
@@ -28,7 +28,7 @@ from penstock.kernels.window.side import ENTRY
 from penstock.kernels.window.windows import FAR, RowWindow, TimeWindow
 from penstock.plan.base import Plan, Side
 from penstock.plan.faults import Faults
-from penstock.plan.given import shown
+from penstock.plan.given import renaming, shown
 from penstock.plan.two_streams import (
     On,
     Within,
@@ -162,6 +162,7 @@ class JoinSharedPlan(Plan):
         tried(_check_slots, slots, single, by_rows)
         if not faults:
             faults += name_faults(shape, False)
+            faults += _name_of_added(shape, changes)
             ordered = sorted(((name, kinds[name][0]) for name in queries), key=lambda one: one[1])
             selects = {name: tried(_read_select, one.select, shape) for name, one in queries.items() if one.select}
             plan = cls(
@@ -316,6 +317,20 @@ def _read_join(left: pa.Schema, right: pa.Schema, on: On | None, where: Where | 
         )
     check_columns(left, right)
     return Shape(left, right, ())
+
+
+def _name_of_added(shape: Shape, changes: str | None) -> list[PenstockError]:
+    """Results of queries that are added say whose they are, in a column that no stream may have then."""
+    taken = next((name for name in shape.results.names if name.lower() == WHOSE), None)
+    if taken is None or changes is None:
+        return []
+    return [
+        PlanError(
+            f"A stream has a column {taken!r}.",
+            why=f"Results of queries that are added have one of this name: whose they are. Channel {ADDED!r} has all.",
+            do=renaming(taken, f"the_{taken}", "the stream"),
+        )
+    ]
 
 
 def _read_queries(windows: Windows) -> dict[str, SharedQuery]:

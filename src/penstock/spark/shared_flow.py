@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import BadOption
 from penstock.kernels.shared.changes import CHANGES
 from penstock.kernels.shared.selection import Selection
-from penstock.kernels.shared.sending import ADDED
+from penstock.kernels.shared.sending import ADDED, WHOSE
 from penstock.plan.join_shared import JoinSharedPlan, check_name, describe_window, shared_window
 from penstock.spark.flow import Flow
 from penstock.spark.query_changes import Change, SharedChanges
@@ -91,7 +91,7 @@ class SharedFlow(Flow):
             return super().channel(name)
         from pyspark.sql import functions as fn
 
-        return super().channel(ADDED).where(fn.col("query") == name).drop("query")
+        return super().channel(ADDED).where(fn.col(WHOSE) == name).drop(WHOSE)
 
     def progress(self) -> dict[str, Any]:
         """As `Flow.progress`, and under `queries` what each query got: results, and how long they took from the

@@ -269,6 +269,13 @@ def test_a_selection_that_cannot_be_asked_is_refused(select, why):
         Selection.of(select, SHAPE.results)
 
 
+@pytest.mark.parametrize("how", ["=", "<"])
+def test_a_day_is_not_compared_with_its_noon(how):
+    """It was compared with its beginning, so that it equalled noon, and was not before it."""
+    with pytest.raises(BadOption, match="cannot be compared"):
+        Selection.of([("day", how, dt.datetime(1970, 1, 2, 12))], pa.schema([("day", pa.date32())]))  # noqa: DTZ001
+
+
 def test_a_selection_is_the_same_after_it_was_written():
     """Also of times without a zone beside columns that have one, as all of Spark's do, and the other way round."""
     found = pa.record_batch(
@@ -279,6 +286,7 @@ def test_a_selection_is_the_same_after_it_was_written():
             "at": pa.array([1, 2, 3, 4], pa.timestamp("us")),
             "utc": pa.array([1, 2, 3, 4], pa.timestamp("us", "UTC")),
             "day": pa.array([0, 1, None, 3], pa.date32()),
+            "zero": [0.0, -0.0, float("nan"), None],
             "cost": pa.array([decimal.Decimal("1.10"), None, decimal.Decimal("2.20"), decimal.Decimal(9)]),
         }
     )
@@ -302,6 +310,14 @@ def test_a_selection_is_the_same_after_it_was_written():
         ([("day", "in", [dt.date(1970, 1, 4), "1970-01-02"])], [False, True, False, True]),
         ([("cost", ">", decimal.Decimal("1.5"))], [False, False, True, True]),
         ([("cost", "<", 1.5)], [True, False, False, False]),
+        ([("cost", "=", 1.1)], [True, False, False, False]),
+        ([("cost", ">=", 2.2)], [False, False, True, True]),
+        ([("cost", "<", 1.1001)], [True, False, False, False]),
+        ([("cost", "<", float("inf"))], [True, False, True, True]),
+        ([("cost", "in", [9, 2.2, "7", decimal.Decimal("1.1")])], [True, False, True, True]),
+        ([("cost", "not in", [])], [True, False, True, True]),
+        ([("zero", "in", [0])], [True, True, False, False]),
+        ([("zero", "not in", [-0.0, float("nan")])], [False, False, True, False]),
     ]
     for conditions, expected in cases:
         one = Selection.of(conditions, found.schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,14 +107,28 @@ def _checked(column: str, how: str, value: Any, results: pa.Schema) -> Any:
 
 def _holds(column: pa.Array, how: str, value: Any) -> Any:
     if how in _AMONG:
+        among = _among(value, column.type)
+        if pt.is_floating(column.type):
+            # Adding zero turns -0.0 into 0.0: values are looked up by their bits.
+            column, among = (pc.add(numbers, pa.scalar(0.0, column.type)) for numbers in (column, among))
         # NULL is neither in nor not in.
-        found = pc.and_(pc.is_in(column, pa.array(list(value)).cast(column.type)), pc.is_valid(column))
+        found = pc.and_(pc.is_in(column, among), pc.is_valid(column))
         return found if how == "in" else pc.and_(pc.invert(found), pc.is_valid(column))
     other = _scalar(value, column.type)
     if pt.is_integer(column.type) and pt.is_floating(other.type):
         # As floats: whole numbers that these cannot tell apart lie on the same side of a fraction.
         column = column.cast(pa.float64(), safe=False)
+    if pt.is_decimal(column.type) and pt.is_decimal(other.type):
+        wide = pa.decimal256(76, max(column.type.scale, other.type.scale))  # any two fit there
+        column, other = column.cast(wide), other.cast(wide)
     return _COMPARES[how](column, other)
+
+
+def _among(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """A list as an array of a column's type; NaN, which equals nothing, is left out."""
+    if pt.is_decimal(kind):
+        values = [str(one) for one in values]
+    return pa.array([one for one in values if one == one]).cast(kind)
 
 
 def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
@@ -122,6 +137,8 @@ def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
         return pa.scalar(value).cast(kind)
     if pt.is_floating(kind):
         return pa.scalar(float(value), kind)
+    if pt.is_decimal(kind) and math.isfinite(value):
+        return pa.scalar(decimal.Decimal(repr(value)))  # as it is written: the float nearest to 0.95 is another number
     return pa.scalar(int(value), pa.int64()) if float(value).is_integer() else pa.scalar(value)
 
 
@@ -131,6 +148,8 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
         return value
     if value is None:
         raise TypeError("nothing is NULL")
+    if pt.is_date(kind) and isinstance(value, dt.datetime) and value.time() != dt.time.min:
+        raise TypeError("no day begins then")
     same = pa.scalar(value).cast(kind).as_py()
     if isinstance(same, dt.date | dt.datetime | dt.time):
         return same.isoformat()

@@ -24,6 +24,8 @@ Select = Callable[[pa.RecordBatch], Any]
 
 #: Results of queries that were not there at the beginning, with the name of each.
 ADDED = "added"
+#: The column that has it.
+WHOSE = "query"
 
 
 class Sending:
@@ -37,7 +39,7 @@ class Sending:
 
     def __init__(self, shape: Shape, names: Sequence[str], select: Mapping[str, Select], pairing: Pairing) -> None:
         self._shape, self._names, self._select, self._pairing = shape, frozenset(names), dict(select), pairing
-        added = pa.schema([pa.field("query", pa.string()), *shape.results])
+        added = pa.schema([pa.field(WHOSE, pa.string()), *shape.results])
         self.channels = dict.fromkeys(names, shape.results) | {ADDED: added}
         self._responses: dict[str, Response] = {}
         self.rows_out = 0
