@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import penstock as ps
 from penstock.spark.pipeline import renamed
@@ -274,6 +275,56 @@ def test_the_same_tree_is_the_same_for_spark_and_for_arrow(spark):
     for name in ours.schema.names:
         for one, other in zip(ours[name].to_pylist(), theirs[name].to_pylist(), strict=True):
             assert same(one, other), (dict(query.columns)[name], one, other)
+
+
+def test_old_dates_and_moments_are_those_that_are_written(spark):
+    """Spark was given them as Java's, which are of another calendar before 1582, and has none of some years."""
+    from penstock.spark.queries import chosen
+    from penstock.sql.answers import answer_of
+    from penstock.sql.catalogue import Catalogue
+    from penstock.sql.parse import parse
+
+    days = [date(1, 1, 1), date(999, 12, 31), date(1500, 3, 1), date(1582, 10, 10), date(9999, 12, 31)]
+    moments = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days]
+    given = pa.record_batch({"d": days, "m": pa.array(moments, pa.timestamp("us", "UTC"))})
+    asked = [f"d = DATE '{day.isoformat()}'" for day in days]
+    asked += [f"m = TIMESTAMP '{moment.isoformat()}'" for moment in moments]
+    asked += [f"d IN (DATE '{days[0].isoformat()}', DATE '{days[3].isoformat()}')"]
+    columns = ", ".join(f"{one} AS c{n}" for n, one in enumerate(asked))
+    query = parse(f"SELECT {columns} FROM r", Catalogue.of({"r": given.schema}))
+    theirs = chosen(spark.createDataFrame(pa.Table.from_batches([given])), None, query.columns, query.schema)
+    ours = answer_of(query)(given).to_pylist()
+    assert theirs.toArrow().to_pylist() == ours
+    assert [sum(row.values()) for row in ours] == [3, 2, 2, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("session.timeZone", "America/New_York"), ("ansi.enabled", "false"), ("ansi.enabled", "true")],
+)
+def test_a_selection_is_the_same_in_any_session(world, tmp_path, setting, value):
+    """Read as a DataFrame it had the days of the session's time zone, and sums that were too large came back small."""
+    text = "SELECT SYMBOL, CAST(q.at AS DATE) AS day, EXTRACT(YEAR FROM q.at) AS year FROM STOCK q"
+    spark, name = world.streams["STOCK"].frame.sparkSession, f"spark.sql.{setting}"
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        standing = ps.sql(
+            {"days": text, "sums": "SELECT vol + 9223372036854775807 AS n FROM STOCK"}, streams=world.streams
+        )
+        days, sums = (
+            standing.channel(one).writeStream.format("memory").queryName(f"{one}_{value.replace('/', '_')}")
+            .trigger(availableNow=True).option("checkpointLocation", str(tmp_path / one)).start()
+            for one in ("days", "sums")
+        )  # fmt: skip
+        days.awaitTermination()
+        with pytest.raises(StreamingQueryException, match="overflow"):
+            sums.awaitTermination()
+        got = spark.table(days.name).toArrow()
+    finally:
+        spark.conf.set(name, before)
+    expected = world.judge(text)
+    assert_same_rows(got, expected.cast(got.schema), label="days")
 
 
 def test_a_selection_is_sparks_own_and_a_text_can_be_explained(world, tmp_path):

@@ -133,8 +133,17 @@ def test_decimals_of_any_digits_are_compared_as_python_compares_them(seed):
     assert [tuple(row.values()) for row in got] == known
 
 
+def test_small_whole_numbers_beside_floating_ones_of_32_bits_are_calculated_with_as_spark_does():
+    """In 64 bits: in 32 a third of them was another number."""
+    schema = pa.schema([("few", pa.int16()), ("part", pa.float32())])
+    given = pa.record_batch([[3], [1 / 3]], schema)
+    answer = answer_of(parse("SELECT few * part AS c, COALESCE(part, few) AS d FROM r", Catalogue.of({"r": schema})))
+    assert answer(given).to_pylist() == [{"c": 3 * given["part"][0].as_py(), "d": given["part"][0].as_py()}]
+    assert answer.schema.types == [pa.float64(), pa.float64()]
+
+
 def test_no_rows_have_the_types_of_some():
-    text = "SELECT i + 1 AS a, i / 2 AS b, s || t AS c, i > 2 AS d, NULL AS e, FLOOR(x) AS f FROM r"
+    text = "SELECT i + 1 AS a, i / 2 AS b, s || t AS c, i > 2 AS d, NULL AS e, FLOOR(i / 2) AS f FROM r"
     assert ours(text, SCHEMA.empty_table()).schema == ours(text, rows(9, 1)).schema
 
 
@@ -159,6 +168,9 @@ def test_no_rows_have_the_types_of_some():
         ("CAST(CAST(w * 1e18 AS DECIMAL(38, 2)) AS BIGINT)", ["out of bounds", -450000000000000000, 50000000000000000]),
         ("ROUND(x, 1)", [1e308, 2.3, math.inf]),
         ("ROUND(x, 38)", [1e308, 2.25, math.inf]),
+        ("FLOOR(x)", ["out of bounds|truncated", 2, "out of bounds|truncated"]),
+        ("CEIL(-x)", ["out of bounds|truncated", -2, "out of bounds|truncated"]),
+        ("CASE WHEN x < 9 THEN CEIL(x) END", [None, 3, None]),
     ],
 )
 def test_numbers_at_the_edge(expression, expected):

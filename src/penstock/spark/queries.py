@@ -18,7 +18,7 @@ from penstock.spark.wire import marks_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 #: Where Spark notes, in a column's metadata, that it has a watermark, and by how much rows may be late.
 _WATERMARK = "spark.watermarkDelayMs"
@@ -71,6 +71,12 @@ def answered(frame: DataFrame, answer: Any, schema: pa.Schema) -> DataFrame:
 def is_plain(expressions: Iterable[Expression]) -> bool:
     """Whether Spark has all of their functions."""
     return not any(isinstance(p, Call) and p.function == "registered" for e in expressions for p in walk(e))
+
+
+def is_usual(spark: SparkSession) -> bool:
+    """Whether Spark's expressions take moments for those of UTC, and an overflow for an error, as ours do."""
+    zone, ansi = spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.sql.ansi.enabled")
+    return zone in ("UTC", "Etc/UTC", "Z") and ansi == "true"
 
 
 def empty(spark: Any, schema: pa.Schema) -> DataFrame:

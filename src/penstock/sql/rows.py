@@ -168,8 +168,7 @@ def _alike(values: list[Datum], digits: int = 38) -> list[Datum]:
     if not kinds:
         return values
     if any(pt.is_floating(kind) for kind in kinds):
-        every = all(kind == pa.float32() or (pt.is_integer(kind) and kind.bit_width < 32) for kind in kinds)
-        target = pa.float32() if every else pa.float64()
+        target = pa.float32() if all(kind == pa.float32() for kind in kinds) else pa.float64()
     elif any(pt.is_decimal(kind) for kind in kinds):
         exact = [kind for kind in kinds if pt.is_decimal(kind)]
         target = _wide(exact, any(pt.is_integer(kind) for kind in kinds), digits)
@@ -260,12 +259,8 @@ def _round_down(function: str) -> Callable[[list[Datum], str], Datum]:
         if not pt.is_floating(value.type):
             return value.cast(pa.int64())
         found = pc.call_function(function, [value.cast(pa.float64())])
-        # As Spark: NaN is 0, and what is beyond 64 bits the nearest that is not.
-        found = pc.if_else(pc.is_nan(found), 0.0, found)
-        most = float(np.nextafter(2.0**63, 0))
-        inside = pc.min_element_wise(pc.max_element_wise(found, -(2.0**63), skip_nulls=False), most, skip_nulls=False)
-        whole = inside.cast(pa.int64())
-        return pc.if_else(pc.greater(found, most), pa.scalar((1 << 63) - 1), whole)
+        # As Spark: NaN is 0, and what is beyond 64 bits an error.
+        return pc.if_else(pc.is_nan(found), 0.0, found).cast(pa.int64())
 
     return apply
 

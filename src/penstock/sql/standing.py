@@ -16,7 +16,7 @@ from penstock.errors import BadOption
 from penstock.operators.join_streams import archive as archive_places
 from penstock.plan.answering import AnsweringPlan
 from penstock.plan.base import Plan
-from penstock.spark.queries import answered, chosen, is_plain, named
+from penstock.spark.queries import answered, chosen, is_plain, is_usual, named
 from penstock.spark.runtime import run
 from penstock.spark.slots import usual_slots
 from penstock.sql.answers import Answer
@@ -172,12 +172,14 @@ class Opened:
         return f"{self.group.shape.kind.replace(' ', '-')}-{said}"
 
     def channel(self, name: str) -> DataFrame:
-        """The results of a query: of a selection by Spark's own expressions, of others from the flow."""
+        """The results of a query: of a selection by Spark's own expressions where they say the same, of others from
+        the flow.
+        """
         query = self.group.queries[name]
         if isinstance(query.shape, Selection):
             frame = self._frames[query.shape.stream]
             parts = [item for _, item in query.columns] + ([query.filter] if query.filter is not None else [])
-            if is_plain(parts):
+            if is_plain(parts) and is_usual(frame.sparkSession):
                 return chosen(frame, query.filter, query.columns, query.schema)
             return answered(frame, self.group.answer(name), query.schema)
         return self.flow.channel(self.channels[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import date, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +38,12 @@ def condition(expression: Expression, names: Names) -> SparkColumn:
 
 def _constant(literal: Literal) -> SparkColumn:
     value = literal.value
-    if isinstance(value, datetime) and value.tzinfo is None:
-        # As it is written: as a moment it would be that of some time zone, where some hours are missing or twice.
-        return fn.lit(value.isoformat()).cast("timestamp_ntz")
+    # Times and dates as they are written. As a moment a time without zone would be that of some time zone, where some
+    # hours are missing or twice; and Java's dates before 1582 are those of another calendar.
+    if isinstance(value, datetime):
+        return fn.lit(value.isoformat()).cast("timestamp" if value.tzinfo else "timestamp_ntz")
+    if isinstance(value, date):
+        return fn.lit(value.isoformat()).cast("date")
     return fn.lit(value)
 
 
