@@ -384,6 +384,35 @@ def test_log_of_spark_without_an_entry_is_refused_by_name(tmp_path: Path, name: 
         checkpoint(tmp_path / "ck", on="a")
 
 
+def test_a_stream_that_is_read_twice_has_one_log(tmp_path: Path) -> None:
+    """As a join of a stream with itself has it: no such query could be started again."""
+    with_logs(tmp_path / "ck", 3, committed=3)
+    sources = tmp_path / "ck" / "sources"
+    (sources / "1").mkdir()
+    for batch in range(3):
+        entry = tmp_path / "ck" / "offsets" / str(batch)
+        entry.write_text(f'{entry.read_text()}\n{{"logOffset":{batch}}}\n{{"logOffset":{batch // 2}}}')
+    for batch in range(2):
+        listed = {"path": f"file:///changes/{batch}", "timestamp": 1, "batchId": batch}
+        (sources / "1" / str(batch)).write_text(f"v1\n{json.dumps(listed)}")
+    held = checkpoint(tmp_path / "ck", on="a")
+    assert [[str(path) for path, _ in held.source_files(batch, batch)] for batch in range(3)] == [
+        ["/in/0", "/changes/0"], ["/in/1"], ["/in/2", "/changes/1"],
+    ]  # fmt: skip
+    held.note_sources()
+    held.close()
+    note = tmp_path / "ck" / "penstock-sources.json"
+    whole = note.read_bytes()
+    for body in damaged(whole):
+        note.write_bytes(body)
+        with pytest.raises(CheckpointDamaged, match=r"penstock-sources\.json"):
+            checkpoint(tmp_path / "ck", on="a")
+    note.write_bytes(whole)
+    shutil.rmtree(sources / "1")
+    with pytest.raises(CheckpointDamaged, match="sources/1 is missing"):
+        checkpoint(tmp_path / "ck", on="a")
+
+
 def test_compacted_source_log_stands_for_what_it_holds(tmp_path: Path) -> None:
     with_logs(tmp_path / "ck", 4, committed=4)
     log = tmp_path / "ck" / "sources/0"

@@ -191,3 +191,15 @@ def test_row_windows_count_both_streams_and_exact_says_when_it_cannot(desk):
         put(other, side, rows, 1)
     with pytest.raises(MemoryTooSmall, match="window does not fit"):
         start(other, wide, right, memory="512KB", slots=2)
+
+
+def test_a_stream_is_joined_with_itself_and_goes_on(desk):
+    """What both sides read is one source for Spark: no such query could be started again."""
+    left, _ = tables(300)
+    for files in (1, 3):
+        stream = desk.stream(left.slice(0, files * 100), files)
+        other = stream.selectExpr("k", "lt AS rt", "v AS w")
+        desk.run(ps.join_streams(stream, other, on="k", within="20 seconds", time=TIMES, memory="8MB"))
+    flow = ps.join_streams(stream, other, on="k", within="20 seconds", time=TIMES, memory="8MB")
+    right = left.rename_columns(["k", "rt", "w"])
+    assert_same_rows(desk.written(flow), exact(left, right), label="itself")

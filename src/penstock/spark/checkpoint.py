@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlparse
@@ -32,6 +32,10 @@ from penstock.tables.places import place_of
 
 #: Whose a checkpoint is.
 _OWNER = "penstock.json"
+#: Which sources have logs.
+_SOURCES = "penstock-sources.json"
+#: In the offset of a file source, and of no other.
+_OFFSET = '"logOffset"'
 #: Those that this process holds, or held last.
 _held: WeakValueDictionary[Path, Checkpoint] = WeakValueDictionary()
 
@@ -81,7 +85,7 @@ class Checkpoint:
         The file source numbers its own log, where a micro-batch without input has no entry; the offsets say which
         entries are whose.
         """
-        before, until = self._source_offsets(first - 1), self._source_offsets(last)
+        before, until = self._source_offsets(first - 1, last)
         files: dict[Path, int] = {}
         for log in (self.path / "sources").glob("*"):
             begin, end = before.get(log.name, -1) + 1, until.get(log.name, -1)
@@ -93,13 +97,29 @@ class Checkpoint:
                             files[Path(unquote(parts.path))] = said["timestamp"]
         return list(files.items())
 
-    def _source_offsets(self, batch: int) -> dict[str, int]:
-        """How far a micro-batch read in the log of each file source."""
-        entry = self.path / "offsets" / str(batch)
-        if not entry.exists():
-            return {}
-        said = [json.loads(line) if line != "-" else None for line in read_log(entry)[1:]]
-        return {str(n): one["logOffset"] for n, one in enumerate(said) if isinstance(one, dict) and "logOffset" in one}
+    def note_sources(self) -> None:
+        """Remember which sources have a log: one that is lost is told by that from a source that is read twice."""
+        note = self.path / _SOURCES
+        if not note.exists():
+            write_whole(note, {"logs": self._logs()})
+
+    def _logs(self) -> list[int]:
+        return numbers(self.path / "sources")
+
+    def _source_offsets(self, *batches: int) -> list[dict[str, int]]:
+        """How far these micro-batches read in the log of each file source."""
+        entries = [self.path / "offsets" / str(batch) for batch in batches]
+        said = [read_log(entry)[1:] if entry.exists() else [] for entry in entries]
+        count = max(map(len, said))
+        logs = logs_of([[one[n] if n < len(one) else "" for one in said] for n in range(count)], self._logs())
+        return [
+            {
+                str(log): int(json.loads(line)["logOffset"])
+                for log, line in zip(logs, one, strict=False)
+                if _OFFSET in line
+            }
+            for one in said
+        ]
 
     def close(self) -> None:
         """Let others have it. One thread may stop a query while another waits for it, and both close."""
@@ -165,7 +185,13 @@ class Checkpoint:
             raise missing(self.path / "offsets" / str(lost), "Spark would plan the batch again, with other rows.")
         if last < 0:
             return
-        for number, until in self._source_offsets(last).items():
+        note = self.path / _SOURCES
+        noted = read_whole(note) if note.exists() else {"logs": []}
+        if noted is None:
+            raise CheckpointDamaged(f"{note} is cut or changed.", do=RESTORE)
+        for number in sorted({*noted["logs"]} - {*self._logs()}):
+            raise missing(self.path / "sources" / str(number), "The files it lists would be read again.")
+        for number, until in self._source_offsets(last)[0].items():
             log = self.path / "sources" / number
             # A compacted entry stands for itself and all before it.
             compacted = [int(entry.stem) for entry in log.glob("*.compact") if int(entry.stem) <= until]
@@ -175,6 +201,33 @@ class Checkpoint:
         partitions = self.partitions()
         if self._has_state and committed and partitions is not None:
             check_state(self.path / "state", planned[-1] + (planned[-1] in committed), partitions)
+
+
+def logs_of(offsets: Sequence[Sequence[str]], logs: Sequence[int]) -> list[int]:
+    """The number of each source's log, of those that are there, by the offsets of the sources in some micro-batches.
+
+    Spark numbers sources as they come, and what a query reads twice, as in a join of a stream with itself, is one
+    source with one log, whose offset stands in several places. Where another source has the same offsets, too, it does
+    not matter which of the two is taken for it.
+
+    >>> four, one = ['{"logOffset":4}'], ['{"logOffset":1}']
+    >>> logs_of([four, four], [0, 1]), logs_of([four, four, one], [0, 1]), logs_of([four, one], [0])
+    ([0, 1], [0, 0, 1], [0, 1])
+    """
+
+    def numbered(found: list[int]) -> list[int] | None:
+        at = len(found)
+        if at == len(offsets):
+            return found if set(logs) <= set(found) else None
+        again = [number for number, seen in zip(found, offsets, strict=False) if seen == offsets[at]]
+        for number in dict.fromkeys([max(found, default=-1) + 1, *again]):
+            if number in logs or not any(_OFFSET in said for said in offsets[at]):
+                whole = numbered([*found, number])
+                if whole is not None:
+                    return whole
+        return None
+
+    return numbered([]) or list(range(len(offsets)))
 
 
 def is_left(path: Path, owner: str) -> bool:

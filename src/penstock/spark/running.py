@@ -137,6 +137,7 @@ class Running:
         """Stop if a file that this micro-batch should have read is gone: Spark would commit the batch without its
         rows.
         """
+        self._checkpoint.note_sources()
         missing = [path for path, _ in self._checkpoint.source_files(batch, batch) if not path.exists()]
         if missing:
             raise SourceLost(
