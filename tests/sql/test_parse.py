@@ -168,6 +168,13 @@ def test_ranges_of_aggregates(where, low, high):
     assert shape.partition == (("sector", "TECH"),)
 
 
+@pytest.mark.parametrize("column", ["RISK", "vol"])
+def test_a_range_does_not_end_at_nan(column):
+    """Nothing was ever told of it, though NaN is above all numbers."""
+    with pytest.raises(BadSQL, match="has no end nan"):
+        read(f"SELECT MIN(PER) FROM STOCK WHERE {column} <= most", most=float("nan"))
+
+
 @pytest.mark.parametrize("alias", ["at", '"At"'])
 def test_an_aggregate_is_not_called_as_the_order_that_comes_with_it(alias):
     """That ended in an assertion."""

@@ -58,7 +58,8 @@ def nearest(value: Any, kind: pa.DataType, *, upper: bool, strict: bool) -> Any:
     (3, 2)
     """
     try:
-        found = _nearest(value, kind, upper=upper, strict=strict)
+        # NaN is above all numbers: what it lets in is no range.
+        found = None if value != value else _nearest(value, kind, upper=upper, strict=strict)
     except (OverflowError, InvalidOperation):
         found = None
     if found is None or (isinstance(found, int) and not -(1 << 63) <= found < 1 << 63):
