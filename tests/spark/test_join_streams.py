@@ -131,6 +131,10 @@ def youngest(key, age, partner):
     return -age.astype(float)
 
 
+def anything(left, right):
+    return [True] * left.num_rows
+
+
 #: Names that Spark's parser would take apart.
 PADS = ("pad`0", "pad.1")
 POLICIES = [("rand", "full"), ("prob", "inner"), ("life", "left"), ("heeb", "right"), (youngest, "inner")]
@@ -155,6 +159,9 @@ def test_live_and_caught_up_are_the_exact_join(desk, policy, how):
         for side, rows in (("left", left), ("right", right)):
             put(desk, side, rows.slice(begin, 800), 3, first=begin)
         flow = start(desk, left, right, **options)
+        for other in ({"within": "21 s"}, {"where": anything}, {"how": "left" if how == "inner" else "inner"}):
+            with pytest.raises(PlanError, match="another join"):
+                ps.catch_up_streams(desk.spark, archive, **(again | other))
         done.append(ps.catch_up_streams(desk.spark, archive, **again))
     assert ps.catch_up_streams(desk.spark, archive, **again).rows == 0
     live = bag(desk.written(flow, "results").select(RESULT.names))

@@ -45,7 +45,7 @@ def catch_up_streams(
     Parameters
         archive: the directory given to `ps.archive(…)` when the flow was started.
         into: a directory for results, of this archive alone.
-        on, within, time, lateness, how, where: as in the flow.
+        on, within, time, lateness, how, where: as in the flow; another join than the flow's is refused.
 
     Example::
 

@@ -105,6 +105,7 @@ def run_catch_up_streams(
     for one in archives.values():
         check_apart(one.place, one.place, into)
     with keeper.held():
+        _check_like(plan, keeper.flow())
         ledger = keeper.target(into)
         last = max(ledger.batches(), default=-1)
         before: dict[str, Any] = {}
@@ -138,6 +139,30 @@ def run_catch_up_streams(
         keeper.note(ledger)
         crash_point("after-sink")
         return CaughtUpStreams(job.new_rows, job.left_early, sum(file["rows"] for file in written))
+
+
+def _check_like(plan: JoinStreamsPlan, flow: dict[str, str]) -> None:
+    """Refuse to find what another join than the flow's would have missed."""
+    if not flow:
+        return
+    now = dict(plan.identity())
+    names = ["on", "how", "window", "where"]
+    # How late rows may be says when an outer row is certain to have no partner; pairs are as the flow had them.
+    names += ["lateness"] if plan.window.timed and plan.shape.how != "inner" else []
+    differing = [name for name in names if _essence(name, now.get(name)) != _essence(name, flow.get(name))]
+    if differing:
+        raise PlanError(
+            "The flow that wrote this archive made another join.",
+            why="; ".join(f"{name}: there {flow.get(name)!r}, here {now.get(name)!r}" for name in differing) + ".",
+            do="Give on, within, lateness, how and where as in the flow: its results and those found now are one join.",
+        )
+
+
+def _essence(name: str, said: str | None) -> object:
+    """What matters of a part of an identity: keys in any order; of a function what it does, not what it is called."""
+    if said is None:
+        return None
+    return sorted(said.split(", ")) if name == "on" else said.rsplit(", code ", 1)[-1] if name == "where" else said
 
 
 def _check_goes_on(plan: JoinStreamsPlan, was: dict[str, str]) -> None:
