@@ -234,6 +234,13 @@ def test_columns_of_one_name_are_called_after_their_tables():
     ]  # fmt: skip
 
 
+def test_what_has_no_name_is_called_as_it_is_written():
+    """A count was called `*`, and what begins with a constant as that."""
+    asked = "SELECT 5 + vol, 5 * vol, 'a' || sector, vol, STOCK.vol AS v FROM STOCK"
+    assert read(asked).schema.names == ["5 + vol", "5 * vol", "'a' || sector", "vol", "v"]
+    assert read("SELECT COUNT(*) FROM STOCK WHERE RISK < 3").schema.names == ["at", "COUNT(*)"]
+
+
 def test_a_column_wins_over_a_constant_of_its_name():
     assert read("SELECT vol FROM STOCK WHERE vol > price", price=1).filter == Call(
         "greater", (Column(0, "vol"), Column(0, "price"))

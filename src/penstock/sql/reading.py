@@ -17,7 +17,7 @@ from sqlglot import exp
 from penstock.errors import BadSQL, NotMaintainable, PlanError, UnknownColumn, UnknownTable
 from penstock.plan.views import kinds
 from penstock.plan.views.expressions import Call, Column, Expression, Literal, Value, has_aggregate
-from penstock.plan.views.query import Analysis, Source
+from penstock.plan.views.query import Analysis, Source, called
 from penstock.plan.views.scalars import Node, Scalars, Typed
 from penstock.sql.catalogue import Catalogue
 from penstock.sql.constants import constant
@@ -227,7 +227,7 @@ class Reading(Analysis):
                     inner = node.this if isinstance(node, exp.Alias) else node
                     typed = self._scalars.translate(inner)
                     owner = "" if isinstance(node, exp.Alias) else self._owner(typed)
-                    found.append((node.alias_or_name or inner.sql(), owner, typed, node))
+                    found.append((called(node), owner, typed, node))
         names = [name.lower() for name, *_ in found]
         named: dict[str, Typed] = {}
         for name, owner, typed, node in found:

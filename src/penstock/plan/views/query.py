@@ -347,7 +347,7 @@ class Analysis:
                 found += self._star(node)
             else:
                 inner = node.this if isinstance(node, exp.Alias) else node
-                found.append((node.alias_or_name or inner.sql(), self._scalars.translate(inner)))
+                found.append((called(node), self._scalars.translate(inner)))
         names = [name.lower() for name, _ in found]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -425,6 +425,12 @@ class _Fold:
                 f"SELECT … {item.name}", "It is neither a key of the groups nor inside an aggregate.", "GROUP BY it."
             )
         return item
+
+
+def called(node: Node) -> str:
+    """The name of a column of SELECT: its alias, that of the column which it is, or else what is written."""
+    name: str = node.alias_or_name if isinstance(node, (exp.Alias, exp.Column)) else node.sql()
+    return name
 
 
 def _exactly(column: Column, sources: list[Source]) -> Any:
