@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import BadQuery
@@ -303,3 +304,20 @@ def test_a_join_without_key_takes_streams_with_a_column_of_any_name(name):
         assert each.every
         assert each.every.lower() not in names
     assert plan_of(whole, slots=1)
+
+
+def test_a_table_may_have_a_column_that_a_streams_would_be_called_as(tmp_path):
+    """In their join the stream's `n` was `left_n`, whatever the table had: it was refused."""
+    pq.write_table(pa.table({"id": [1, 2], "LEFT_N": [10, 20]}), tmp_path / "stock.parquet")
+    known = Catalogue.of(
+        {"orders": pa.schema([("id", pa.int64()), ("n", pa.int64())])}, {"stock": tmp_path / "stock.parquet"}
+    )
+    whole = Group({"q": parse("SELECT o.n, s.* FROM orders o, stock s WHERE o.id = s.id", known)})
+    (given,) = inputs_of(whole)
+    rows = pa.record_batch([[2, 1], [5, 6]], given.schema)
+    kernel = Host(lambda: plan_of(whole, slots=1).make(0))
+    found = kernel.run([[Portion(0, rows)]])["results"].combine_chunks().to_batches()[0]
+    assert sorted(map(tuple, (row.values() for row in whole.answer("q")(found).to_pylist()))) == [
+        (5, 2, 20),
+        (6, 1, 10),
+    ]

@@ -29,6 +29,7 @@ from penstock.sql.ranged import Base, band_join, select_join
 from penstock.sql.reading import Condition, Read
 from penstock.sql.shapes import (
     LEFT,
+    PREFIX,
     RIGHT,
     Pairs,
     Range,
@@ -234,7 +235,8 @@ class _One:
                 do="Add ARCHIVE 'path'.",
             )
         lag = (self.statement.clauses["shed"].value[1] or _LAG) if shed else None
-        shape = TableJoin(stream.name, relation.name, ordered, read.how, shed, archive, lag)
+        prefix = _prefix(stream.schema.names, relation.schema.names)
+        shape = TableJoin(stream.name, relation.name, ordered, read.how, shed, archive, lag, prefix)
         return Classified(shape, read.columns, rest)
 
     def _refuse_groups(self) -> None:
@@ -374,6 +376,14 @@ class _One:
         except (PlanError, ValueError, OSError) as fault:
             what = fault.what if isinstance(fault, PlanError) else f"{clause.value!r} is not a path."
             raise self.statement.at("archive", what, do=getattr(fault, "do", "")) from None
+
+
+def _prefix(ours: Sequence[str], theirs: Sequence[str]) -> str:
+    """What makes names of a stream's columns others than those of a table's; letter case tells none apart."""
+    prefix, taken = PREFIX[LEFT], {name.lower() for name in theirs}
+    while any((prefix + name).lower() in taken for name in ours):
+        prefix += "_"
+    return prefix
 
 
 def _once_each(equal: Pairs) -> tuple[Pairs, tuple[Expression, ...]]:

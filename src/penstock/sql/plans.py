@@ -53,12 +53,13 @@ def inputs_of(group: Group, *, every_column: bool = False) -> tuple[Input, ...]:
     """The inputs of a group's flow. With `every_column` queries that come later find their columns, too."""
     shape = group.shape
     names = shape.sources[:1] if isinstance(shape, TableJoin) else shape.sources
-    prefixed = isinstance(shape, TableJoin | WindowJoin | BandJoin | SelectJoin)
+    prefixed = isinstance(shape, WindowJoin | BandJoin | SelectJoin)
     found = []
     for side, name in enumerate(names):
         schema = group.catalogue.stream(name).schema
         used = tuple(schema.names) if every_column else group.columns(side)
-        columns = tuple((column, PREFIX[side] + column if prefixed else column) for column in used)
+        prefix = shape.prefix if isinstance(shape, TableJoin) else PREFIX[side] if prefixed else ""
+        columns = tuple((column, prefix + column) for column in used)
         fields = [pa.field(new, schema.field(old).type) for old, new in columns]
         every = _every(schema, side) if isinstance(shape, WindowJoin) and not shape.on else None
         fields += [pa.field(every, pa.int32())] if every else []
@@ -112,7 +113,7 @@ def _table_join(group: Group, schemas: list[pa.Schema], slots: int) -> Plan:
     return plan_join_table(
         schemas[0],
         table,
-        on=tuple(PREFIX[0] + ours for ours, _ in shape.on),
+        on=tuple(shape.prefix + ours for ours, _ in shape.on),
         how=shape.how,  # type: ignore[arg-type]
         memory=group.memory,
         slots=slots,

@@ -80,6 +80,8 @@ class TableJoin:
     archive: str | None = None
     #: How many microseconds a micro-batch may take before rows are shed.
     lag: int | None = None
+    #: What the stream's columns are called with, so that none is called as one of the table's.
+    prefix: str = PREFIX[LEFT]
 
     kind: ClassVar[str] = "table join"
     operator: ClassVar[str] = "join_table"
@@ -97,9 +99,9 @@ class TableJoin:
     def result_name(self, column: Column) -> str:
         """The stream's have a prefix; the table's key is the stream's."""
         if column.source == LEFT:
-            return PREFIX[LEFT] + column.name
+            return self.prefix + column.name
         key = {theirs: ours for ours, theirs in self.on}
-        return PREFIX[LEFT] + key[column.name] if column.name in key else column.name
+        return self.prefix + key[column.name] if column.name in key else column.name
 
     def describe(self) -> str:
         """For people."""
