@@ -90,6 +90,16 @@ class Share:
 
 
 @dataclass(frozen=True)
+class Told:
+    """What a contestant tells in its samples beside their times, said as it is."""
+
+    name: str
+    detail: str
+    about: str
+    unit: str
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """One table of measurements. `setup` is entered before the first turn and left after the last."""
 
@@ -101,6 +111,7 @@ class Benchmark:
     setup: Callable[[Say], AbstractContextManager[None]] | None = None
     recalls: tuple[Recall, ...] = ()
     shares: tuple[Share, ...] = ()
+    told: tuple[Told, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -187,13 +198,14 @@ class Outcome:
             if ratio.fast in self.measured and ratio.slow in self.measured
         ]
         found += [_judge_share(one, self.measured[one.name]) for one in self.benchmark.shares if self._ran(one)]
+        found += [_say(one, self.measured[one.name]) for one in self.benchmark.told if self._ran(one)]
         return found + [
             _judge_recall(recall, self.measured[recall.part], self.measured[recall.whole])
             for recall in self.benchmark.recalls
             if recall.part in self.measured and recall.whole in self.measured
         ]
 
-    def _ran(self, claim: Limit | Share) -> bool:
+    def _ran(self, claim: Limit | Share | Told) -> bool:
         return claim.name in self.measured
 
 
@@ -221,6 +233,12 @@ def _judge_share(share: Share, measured: Measured) -> Verdict:
     value, goal = 100 * parts / wholes if wholes else 100.0, None if share.goal is None else 100 * share.goal
     text = f"{share.name}, {share.part} of {wholes:,} {share.whole}"
     return Verdict(text, value, spread.low, spread.high, "%", goal, None if goal is None else value >= goal)
+
+
+def _say(told: Told, measured: Measured) -> Verdict:
+    samples = [sample for turn in measured.turns for sample in turn if told.detail in sample.details]
+    found = Summary.of(sample.details[told.detail] for sample in samples)
+    return Verdict(f"{told.name}, {told.about}", found.median, found.low, found.high, told.unit, None, None)
 
 
 def _judge_limit(limit: Limit, measured: Measured) -> Verdict:

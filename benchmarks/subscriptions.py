@@ -80,6 +80,7 @@ def benchmarks(quick: bool) -> list[Benchmark]:
                 Contestant(nats.CN, lambda turn: nats.turn(turn, few, "CN", batches)),
             ],
             ratios=(Ratio(nats.SCN, nats.SUN), Ratio(nats.SCN, nats.CN)),
+            told=nats.WAITS,
         ),
         subscriptions_beyond.benchmark(quick),
     ]

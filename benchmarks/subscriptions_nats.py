@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.harness import Sample, Turn
+from benchmarks.harness import Sample, Told, Turn
 
 if TYPE_CHECKING:
     from benchmarks.subscriptions import Work
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 SCN = "Penstock, S-CN over NATS"
 SUN = "S-UN over NATS: the server tells each subscriber"
 CN = "CN over NATS: gateways keep every value of every range"
+#: How long those who are told wait, from the update on.
+WAITS = tuple(
+    Told(way, f"p{share}_ms", f"{share}% of the changes told within", "ms")
+    for way in (SCN, SUN, CN)
+    for share in (50, 99)
+)
 #: Updates in a batch, and gateways.
 UPDATES, _GATEWAYS = 20, 4
 #: Changes that were told of the same updates by whichever way was first: all must tell as many.

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import machine, report
-from benchmarks.harness import Benchmark, Contestant, Limit, Measured, Ratio, Sample, Share, Summary, chosen, run
+from benchmarks.harness import Benchmark, Contestant, Limit, Measured, Ratio, Sample, Share, Summary, Told, chosen, run
 
 
 def silent(text):
@@ -83,6 +83,14 @@ def test_a_share_is_of_what_all_samples_count():
     shares = (Share("a", "good", "all", goal=0.95), Share("b", "good", "all"))
     [verdict] = run(benchmark(Contestant("a", turn), shares=shares), rounds=2, say=silent).verdicts()
     assert (verdict.value, verdict.low, verdict.high, verdict.met) == (90.0, 50.0, 100.0, False)
+
+
+def test_what_a_contestant_tells_is_said_as_it_is():
+    turn = lambda at: [Sample(1, 1.0), Sample(1, 1.0, details={"wait": 3.0 * at.round})]  # noqa: E731
+    told = (Told("a", "wait", "half of them within", "ms"), Told("b", "wait", "…", "ms"))
+    [verdict] = run(benchmark(Contestant("a", turn), told=told), rounds=3, say=silent).verdicts()
+    assert (verdict.text, verdict.value, verdict.low, verdict.high) == ("a, half of them within", 6.0, 3.0, 9.0)
+    assert verdict.met is None
 
 
 def test_claims_about_those_who_did_not_run_are_left_out():
