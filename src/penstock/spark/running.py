@@ -49,6 +49,16 @@ class Running:
         """Whether it still runs."""
         return bool(self.query.isActive)
 
+    @property
+    def beginning(self) -> bool:
+        """Whether its first micro-batch since the start may be under way. It starts Python processes, for which Spark
+        waits ten seconds, no longer: where many queries begin at once, on few cores, all fail.
+        """
+        with contextlib.suppress(Exception):  # Spark may be gone
+            waits = self.query.status["message"].startswith("Waiting")
+            return self.active and self.query.lastProgress is None and not waits
+        return False
+
     def _is_used(self) -> bool:
         try:
             return not hasattr(self, "query") or self.active

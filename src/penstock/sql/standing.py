@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Seconds for which one of several queries is waited for, before the next.
 _TURN = 0.5
+#: How many groups begin at once, and for how many seconds one more waits at the most.
+_AT_ONCE, _BEGINS = max(2, (os.cpu_count() or 1) // 2), 20.0
 
 
 class Standing:
@@ -88,6 +90,7 @@ class Standing:
         started: list[Running] = []
         try:
             for one in self.groups:
+                _wait_for_turn(started)
                 running = one.start(place, kept, set_aside, trigger, only=len(self.queries) == 1)
                 started.append(running)
         except BaseException:
@@ -198,6 +201,12 @@ class Opened:
             others = [channel for channel in self.flow.channels if channel not in places]
             places |= {channel: str(Path(aside) / self.id / channel) for channel in others}
         return self.flow.start(checkpoint=str(checkpoint / self.id), trigger=trigger, **places)
+
+
+def _wait_for_turn(started: Sequence[Running]) -> None:
+    until = time.monotonic() + _BEGINS
+    while sum(one.beginning for one in started) >= _AT_ONCE and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 def _made(group_: Group, name: str) -> Answer:
