@@ -62,7 +62,11 @@ TUNED = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "4g",
+    # Every value that comes from a worker would be checked to lie within its column: docs/adr/0015.
+    "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
+    "spark.executor.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
 }
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def session(
@@ -102,6 +106,8 @@ def session(
     theirs = {name.replace("_", "."): _as_spark_says(value) for name, value in settings.items()}
     ours = {**NEEDED, **TUNED, **_sockets(theirs), "spark.sql.shuffle.partitions": str(slots or count)}
     conf = SparkConf(loadDefaults=False).setMaster(f"local[{count},4]").setAppName(app)
+    if _JAVA_OPTIONS in theirs:
+        theirs[_JAVA_OPTIONS] = f"{ours[_JAVA_OPTIONS]} {theirs[_JAVA_OPTIONS]}"
     for name, value in (ours | theirs).items():
         conf.set(name, value)
     if quiet:
@@ -117,7 +123,7 @@ def _as_spark_says(value: str | float) -> str:
 
 def _sockets(settings: Mapping[str, str]) -> dict[str, str]:
     """Workers talk to the JVM over sockets in the temporary directory, or over loopback if its path is too long."""
-    java = re.search(r"-Djava\.io\.tmpdir=(\S+)", settings.get("spark.driver.extraJavaOptions", ""))
+    java = re.search(r"-Djava\.io\.tmpdir=(\S+)", settings.get(_JAVA_OPTIONS, ""))
     place = settings.get("spark.python.unix.domain.socket.dir") or (java.group(1) if java else tempfile.gettempdir())
     fits = len(os.fsencode(place)) <= _LONGEST_SOCKET_DIRECTORY
     return {"spark.python.unix.domain.socket.enabled": str(fits).lower()}

@@ -40,7 +40,7 @@ EVENT_TIME = -2
 CORRUPT, SOURCE = "_corrupt_record", "_source_file"
 
 #: Rows handed to Spark at once, where they come in smaller batches.
-_UNPACKED_ROWS = 32_768
+_UNPACKED_ROWS = 8_192
 
 Batches = Iterable[pa.RecordBatch]
 #: What becomes of rows that leave kernels, in the task where they do.

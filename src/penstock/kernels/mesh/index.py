@@ -23,10 +23,10 @@ U16 = npt.NDArray[np.uint16]
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 
-#: Index bytes a row at the most: row number, tag, a quarter of a bucket, one byte of bitmap.
-BYTES_PER_ROW = 8
+#: Index bytes a row at the most: row number, tag, half a bucket, two bytes of bitmap.
+BYTES_PER_ROW = 10
 _TAG = np.uint64(0xFFFF)
-#: The bitmap has 32 bits for each bucket, four to eight times as many as there are rows.
+#: The bitmap has 32 bits for each bucket, eight to sixteen times as many as there are rows.
 _BITMAP_BYTES = 4
 _BITMAP_SHIFT = np.uint64(5)
 
@@ -53,7 +53,7 @@ def build(parts: Iterable[tuple[int, U64]], again: Iterable[tuple[int, U64]], co
     `parts` and `again` give the same (first row number, hashes) pairs: counting and placing are two passes, so that the
     hashes of all rows need never be held at once.
     """
-    buckets = 1 << max(count.bit_length() - 3, 4)
+    buckets = 1 << max(count.bit_length() - 2, 4)
     shift = min(max((hi - lo) // buckets - 1, 0).bit_length(), 63)
     base = lo >> shift
     starts = np.zeros(((hi - 1) >> shift) - base + 3, np.int32)

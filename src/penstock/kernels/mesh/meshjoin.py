@@ -16,7 +16,7 @@ from penstock.kernels.measure import measure
 from penstock.kernels.mesh.budget import SLICE_BYTES, beside_window, check_fits, reserve, room_for_window
 from penstock.kernels.mesh.condition import FAILED, Condition, Equal
 from penstock.kernels.mesh.front import Front
-from penstock.kernels.mesh.pairing import Pairing, set_aside
+from penstock.kernels.mesh.pairing import Pairing, kept, set_aside
 from penstock.kernels.mesh.results import How
 from penstock.kernels.mesh.window import PIECE_ROWS, Packet, Window, gather_pieces
 from penstock.tables.base import Page, Table
@@ -56,7 +56,7 @@ class MeshJoin(Kernel):
         batches; NULL and NaN keys join nothing: `test_conformance`, with `naive.join`.
         `memory()` at most `budget`: `test_conformance`, and by resident size in `tests/spark/test_memory.py`.
     State and cost
-        The waiting rows with 8 bytes of index each, one page's hashes and one of its columns, one slice of
+        The waiting rows with 10 bytes of index each, one page's hashes and one of its columns, one slice of
         results. One chunk for each packet that outlives its step. A cycle costs one pass over the key hashes and a
         read of the matched rows. With `front`, up to a quarter of the window's room for the cache, one more chunk.
     Source
@@ -243,10 +243,9 @@ class MeshJoin(Kernel):
             if self._pairing.rows_alone:
                 met[place[self._pairing.belong(some, partners)]] = True
                 continue
-            results, same = self._pairing.of_rows(some, partners)
+            joined, same = self._pairing.of_rows(some, partners)
             met[place[same]] = True
-            if results.num_rows:
-                yield self._result(results)
+            yield from map(self._result, kept(joined, same))
         asked = rows.take(pa.array(found.rows))
         yield from map(self._result, self._pairing.with_partner(asked, met))
         if self._pairing.tells_lonely:
@@ -303,6 +302,8 @@ class MeshJoin(Kernel):
             yield from self._meet(self._pages[self._clock % len(self._pages)])
             self._clock += 1
             self._counts["pages_read"] += 1
+            if left == 1 or self._window.due(self._clock):
+                yield from map(self._result, self._pairing.rest(self._window))
             yield from self._leave(self._clock)
 
     def _leave(self, clock: int) -> Iterator[Emission]:

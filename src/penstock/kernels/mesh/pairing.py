@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.contract import SET_ASIDE, SET_ASIDE_SCHEMA, Emission
-from penstock.kernels.measure import fixed_width, runs, widths
+from penstock.kernels.measure import fixed_width, measure, runs, widths
 from penstock.kernels.mesh.budget import SLICE_BYTES
 from penstock.kernels.mesh.condition import MET, Condition
 from penstock.kernels.mesh.index import I64
@@ -21,6 +21,9 @@ from penstock.tables.base import Page, PageReader, Table
 if TYPE_CHECKING:
     from penstock.tables.keys import Mask
 
+#: Fewer than one in so many rows are a few.
+_FEW = 1_024
+
 
 class Pairing:
     """Turns candidates, which have the same hash or may otherwise belong together, into results.
@@ -28,9 +31,11 @@ class Pairing:
     With `tells_lonely` it notes which rows of a window have met a partner, for those without one to be told apart.
 
     Guarantees
-        Results leave in batches of about `SLICE_BYTES`, however wide or many they are.
+        Results leave in batches of at most about `SLICE_BYTES`, however wide or many they are.
     State and cost
-        None of its own.
+        Where a page has few partners, they wait for those of the next pages, at most half of `SLICE_BYTES`: what is
+        done for each batch of results would cost more than the results. `rest` is to be called before rows leave
+        the window.
     """
 
     def __init__(self, stream: pa.Schema, table: Table, condition: Condition, how: How, tells_lonely: bool) -> None:
@@ -44,7 +49,10 @@ class Pairing:
         self._asks = list(condition.asks(table))
         self._asks_key = self._asks == list(table.key)
         self._carried = [] if self.rows_alone else carried(table, condition)
-        self._fixed_width = fixed_width(self.schema)
+        self._places = [table.schema.get_field_index(name) for name in self._carried]
+        self._width = _width(self.schema) if fixed_width(self.schema) else None
+        self._waiting: list[tuple[I64, pa.RecordBatch]] = []
+        self._waiting_bytes = 0.0
 
     @property
     def needs(self) -> list[str]:
@@ -58,23 +66,45 @@ class Pairing:
         if self.rows_alone:
             yield from self._found(reader, page, page_rows, window, window_rows)
             return
-        if self._fixed_width:
-            yield from self._joined(window, window_rows, reader.take(page, page_rows))
+        if self._width is not None:
+            some = reader.take(page, page_rows)
+            yield from self._join(window, window_rows, some, len(window_rows) * self._width)
             return
         # A row of the table that meets many is read once: as often as it is met, one wide value could take any amount
         # of memory.
         first = np.flatnonzero(np.diff(page_rows, prepend=-1))
         partners = reader.take(page, page_rows[first])
         met = np.repeat(np.arange(len(first)), np.diff(first, append=len(page_rows)))
-        for begin, end in runs(widths(partners, met) + window.widths(window_rows), SLICE_BYTES):
-            yield from self._joined(window, window_rows[begin:end], _pick(partners, met[begin:end]))
+        sizes = widths(partners, met) + window.widths(window_rows)
+        for begin, end in runs(sizes, SLICE_BYTES):
+            some = _pick(partners, met[begin:end])
+            yield from self._join(window, window_rows[begin:end], some, float(sizes[begin:end].sum()))
+
+    def rest(self, window: Window) -> Iterator[pa.RecordBatch]:
+        """Results of what has waited for the next page's."""
+        if self._waiting:
+            numbers = np.concatenate([rows for rows, _ in self._waiting])
+            partners = pa.concat_batches([partners for _, partners in self._waiting])
+            self._waiting, self._waiting_bytes = [], 0.0
+            yield from self._joined(window, numbers, partners)
+
+    def _join(
+        self, window: Window, window_rows: I64, partners: pa.RecordBatch, nbytes: float
+    ) -> Iterator[pa.RecordBatch]:
+        if self._waiting_bytes + nbytes > SLICE_BYTES / 2:
+            yield from self.rest(window)
+        if nbytes > SLICE_BYTES / 2:
+            yield from self._joined(window, window_rows, partners)
+        else:
+            # A copy: the array is used again for the next pairs.
+            self._waiting.append((window_rows.copy(), partners))
+            self._waiting_bytes += nbytes
 
     def _joined(self, window: Window, window_rows: I64, partners: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        results, same = self.of_rows(window.take(window_rows), partners)
+        joined, same = self.of_rows(window.take(window_rows), partners)
         if self.tells_lonely:
             window.flag(window_rows[same], MET)
-        if results.num_rows:
-            yield results
+        yield from kept(joined, same)
 
     def _found(
         self, reader: PageReader, page: Page, page_rows: I64, window: Window, window_rows: I64
@@ -90,11 +120,10 @@ class Pairing:
                 yield window.take(fresh[begin:end])
 
     def of_rows(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> tuple[pa.RecordBatch, Mask]:
-        """Results of rows beside their candidates, and which of these belong together."""
-        columns = [*rows.columns, *(partners.column(name) for name in self._carried)]
-        joined = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        same = self.belong(rows, partners)
-        return (joined if same.all() else joined.filter(pa.array(same))), same
+        """Rows beside their candidates, and which of them belong together: those are results."""
+        columns = partners.columns
+        columns = [*rows.columns, *(columns[place] for place in self._places)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema), self.belong(rows, partners)
 
     def belong(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Mask:
         """Which rows and candidates belong together."""
@@ -120,10 +149,26 @@ class Pairing:
                 yield some.slice(begin, end - begin)
 
 
+def kept(rows: pa.RecordBatch, which: Mask) -> Iterator[pa.RecordBatch]:
+    """Some of the rows; where nearly all of them, as slices between the others: no copy is made for a few."""
+    others = np.flatnonzero(~which)
+    if len(others) * _FEW > len(which):
+        rows = rows.filter(pa.array(which))
+        others = others[:0]
+    for before, after in zip((-1, *others.tolist()), (*others.tolist(), rows.num_rows), strict=True):
+        if after - before > 1:
+            yield rows.slice(before + 1, after - before - 1)
+
+
 def set_aside(row: pa.RecordBatch, reason: str) -> Emission:
     """One row that cannot be joined, and why."""
     columns = [pa.array([text], pa.string()) for text in (reason, "", *row_texts(row))]
     return Emission(SET_ASIDE, pa.RecordBatch.from_arrays(columns, schema=SET_ASIDE_SCHEMA))
+
+
+def _width(schema: pa.Schema) -> float:
+    """Bytes of any row."""
+    return measure(pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema))
 
 
 def _pick(rows: pa.RecordBatch, numbers: np.ndarray) -> pa.RecordBatch:
