@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BadOption, TableChanged, UnreadableTable
-from penstock.tables import keys, prepare, prepared_reader, system_cache, table
+from penstock.tables import keys, prepare, system_cache, table
 from penstock.tables.prepared import PreparedTable
 from tests.tables.samples import all_rows, comparable, key_of, numbers, random_tables, write
 
@@ -92,37 +92,6 @@ def test_sparse_and_dense_rows_come_from_their_own_places(made: PreparedTable, t
         if random.random() < 0.5:
             rows = np.sort(rows)
         assert reader.take(page, rows).equals(wholes[page.index].take(pa.array(rows)))
-
-
-def test_rows_of_a_mapped_page_are_those_that_are_read(
-    made: PreparedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = pa.table(
-        {
-            "id": range(5_000),
-            "text": [None if n % 7 == 0 else "ä" * (n % 40) for n in range(5_000)],
-            "flag": [None if n % 11 == 0 else n % 2 == 0 for n in range(5_000)],
-            "wide": pa.array([n * 0.5 for n in range(5_000)]),
-        }
-    )
-    mixed = prepare(write(rows, tmp_path / "s"), tmp_path / "t", key="id", page_bytes=16 << 10)
-    random = np.random.default_rng(1)
-    count: list[int] = []
-    usual = prepared_reader._File.mapped
-    for each in (mixed, made):
-        chosen = {page.index: random.integers(0, page.rows, 60) for page in each.pages if page.rows}
-        pages = [page for page in each.pages if page.rows]
-        reader = each.open()
-        with monkeypatch.context() as patched:
-            patched.setattr(prepared_reader._File, "mapped", lambda *spot: count.append(1) or usual(*spot))
-            mapped = [reader.take(page, chosen[page.index]) for page in pages]
-        # Pages with nested columns are read: those are decoded whole.
-        assert len(count) == (0 if any(spot.nested for spot in each.spots) else len(pages))
-        count.clear()
-        with monkeypatch.context() as patched:
-            patched.setattr(prepared_reader._File, "is_worth_mapping", lambda *_: False)
-            assert [reader.take(page, chosen[page.index]) for page in pages] == mapped
-        reader.close()
 
 
 def test_rows_that_are_not_there_are_refused(made: PreparedTable) -> None:

@@ -50,23 +50,6 @@ def test_rows_survive_the_record_layout(data: st.DataObject) -> None:
     assert comparable(take(layout, section, rows.num_rows, many).to_pylist()) == expected * 10
 
 
-@pytest.mark.parametrize("longer", ["the text", "its place"])
-def test_a_text_that_changes_while_it_is_gathered_does_not_run_beyond_its_place(longer: str) -> None:
-    """Records may lie in a file that another process writes to: a length read twice can be two lengths."""
-    rows = pa.record_batch({"s": ["abc", "defg"] * 40})
-    layout = Layout(rows.schema, [])
-    section = layout.encode(rows)
-    base, all_of_them = rowloops.address(section.data), np.arange(rows.num_rows)
-    spans, nulls = np.zeros(6, np.int64), np.zeros(1, np.int64)
-    measured = (base, layout.stride, rows.num_rows, section.heap_size, all_of_them, layout._codes, spans)
-    size = rowloops.measure(*measured)
-    out = np.full(size + 4_096, 7, np.uint8)
-    words = section.data.view(np.uint32)
-    words[0 if longer == "its place" else 1] += 2_000
-    assert rowloops.gather(*measured, rowloops.address(out), nulls) == rowloops.BAD_HEAP
-    assert set(out[size:].tolist()) == {7}
-
-
 def test_columns_without_a_null_have_no_bitmap() -> None:
     rows = pa.record_batch({"a": pa.array([1, None, 3]), "b": pa.array([1, 2, 3]), "s": ["x", "y", "z"]})
     layout = Layout(rows.schema, ["a", "b", "s"])

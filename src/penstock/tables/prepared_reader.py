@@ -1,20 +1,15 @@
-"""Reads pages of a prepared table: hashes by one read, rows where they lie in memory, or with what lies around them.
+"""Reads pages of a prepared table: hashes by one read, rows by reading what lies around them and a gather.
 
-A page of which many rows are wanted, and which the system has in memory, is mapped while they are gathered: only their
-cache lines move, where a read would copy all of the page. Else it is read: a map would stop for the disk at every row,
-and a disk that fails would end the process instead of raising an error. What a map does to a process whose file is cut
-short in that very moment is Spark's to mend: the task is run again, and finds the file changed.
+Why reads and no memory map: a page that was read into one buffer, used again and again, is in the processor's cache
+when its rows are gathered, and so copying it was measured to take no longer than mapping it in windows. A map counts as
+resident memory and as address space, and turns a file that is cut short into a dead process instead of an error.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import weakref
 import zlib
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,40 +69,29 @@ class PreparedReader(PageReader):
         """The given rows, gathered from their records."""
         spot = self._table.spots[page.index]
         rows = np.ascontiguousarray(rows, np.int64)
-        file = self._rows_file(manifest.rows_file(spot.file))
-        while True:
-            stamp = file.ensure()
-            if file.is_worth_mapping(page.index, spot, len(rows)):
-                with file.mapped(spot) as start:
-                    batch = self._gather(file, page, start, rows, None)
-            else:
-                batch = self._read(file, page, rows)
-            if file.steady(stamp):
-                return batch
-
-    def _read(self, file: _File, page: Page, rows: RowIds) -> pa.RecordBatch:
-        spot = self._table.spots[page.index]
         if len(self._bytes) < spot.size:
             self._bytes = np.zeros(spot.size, np.uint8)
         room = self._bytes[: spot.size]
-        if file.is_trusted(page.index):
-            file.fill(self._layout, spot, rowloops.address(room), rows)
-        else:
-            file.read(room.data, spot.offset)
-            file.check(page.index, room.data, spot.rows_crc)
-        nested = None
-        if spot.nested:
-            at = spot.size - spot.nested
-            file.read(room[at:].data, spot.offset + at)
-            nested = pa.py_buffer(room[at:])
-        return self._gather(file, page, rowloops.address(room), rows, nested)
-
-    def _gather(self, file: _File, page: Page, start: int, rows: RowIds, nested: pa.Buffer | None) -> pa.RecordBatch:
-        spot = self._table.spots[page.index]
-        try:
-            return self._layout.take(start, spot.rows, spot.heap, rows, nested)
-        except (ValueError, pa.ArrowException) as error:
-            raise file.damaged(page.index) from error
+        base = rowloops.address(room)
+        file = self._rows_file(manifest.rows_file(spot.file))
+        while True:
+            stamp = file.ensure()
+            if not file.trusted and file.is_new(page.index):
+                file.read(room.data, spot.offset)
+                file.check(page.index, room.data, spot.rows_crc)
+            else:
+                file.fill(self._layout, spot, base, rows)
+            nested = None
+            if spot.nested:
+                at = spot.size - spot.nested
+                file.read(room[at:].data, spot.offset + at)
+                nested = pa.py_buffer(room[at:])
+            try:
+                batch = self._layout.take(base, spot.rows, spot.heap, rows, nested)
+            except (ValueError, pa.ArrowException) as error:
+                raise file.damaged(page.index) from error
+            if file.steady(stamp):
+                return batch
 
     def expect(self, page: Page) -> None:
         """Let the system fetch the rows of the next page while those of this one are joined."""
@@ -145,10 +129,8 @@ class _File:
         self._closing: weakref.finalize[[int], _File] | None = None
         self._stamp: files.Stamp | None = None
         self._seen: set[int] = set()
-        #: Where the pages begin that were found in memory last.
-        self._found: deque[int] = deque(maxlen=4)
         #: Whether the file is just as `prepare` left it.
-        self._untouched = False
+        self.trusted = False
 
     def ensure(self) -> files.Stamp:
         """Open the file that has the name now, if it is not open already, and see that it can be the planned one."""
@@ -167,7 +149,7 @@ class _File:
             raise files.changed(self.path, f"cannot be opened any more: {error.strerror}") from error
         self._closing = weakref.finalize(self, os.close, self._descriptor)
         self._stamp = now
-        self._untouched = now.modified == self._noted
+        self.trusted = now.modified == self._noted
         return now
 
     def steady(self, stamp: files.Stamp) -> bool:
@@ -192,35 +174,10 @@ class _File:
 
     def fetch(self, offset: int, size: int) -> None:
         """Have a part of the file brought into the system's cache, unless it seems to be there."""
-        if self._descriptor >= 0 and not self._in_memory(offset, size):
+        if self._descriptor >= 0 and not all(
+            system_cache.cached(self._descriptor, offset + size * part // 8) for part in (1, 3, 5, 7)
+        ):
             system_cache.fetch(self._descriptor, offset, size)
-
-    def _in_memory(self, offset: int, size: int) -> bool:
-        # A page is asked for when it is expected, while another is read, and again when it is read itself.
-        if offset in self._found:
-            return True
-        there = all(system_cache.cached(self._descriptor, offset + size * part // 8) for part in (1, 3, 5, 7))
-        if there:
-            self._found.append(offset)
-        return there
-
-    def is_worth_mapping(self, page: int, spot: Spot, rows: int) -> bool:
-        """Whether a gather of so many rows had better look at the page where the system has it."""
-        crowded = not spot.nested and rows * rowloops.GAP >= spot.size
-        return crowded and self.is_trusted(page) and self._in_memory(spot.offset, spot.size)
-
-    @contextmanager
-    def mapped(self, spot: Spot) -> Iterator[int]:
-        """The address of a page in memory, to be read only."""
-        beside = spot.offset % mmap.ALLOCATIONGRANULARITY
-        try:
-            pages = mmap.mmap(
-                self._descriptor, beside + spot.size, access=mmap.ACCESS_READ, offset=spot.offset - beside
-            )
-        except (OSError, ValueError) as error:
-            raise files.changed(self.path, f"cannot be mapped any more: {error}") from error
-        with pages:
-            yield rowloops.address(np.frombuffer(pages, np.uint8)) + beside
 
     def fill(self, layout: Layout, spot: Spot, base: int, rows: RowIds) -> None:
         """Read the records of some rows, and their texts, to where they lie in the page at an address."""
@@ -228,10 +185,6 @@ class _File:
             layout.fill(base, spot.rows, spot.heap, rows, self._descriptor, spot.offset)
         except OSError as error:
             raise files.changed(self.path, f"cannot be read any more: {error}") from error
-
-    def is_trusted(self, page: int) -> bool:
-        """Whether the rows of a page need not be checked any more."""
-        return self._untouched or page in self._seen
 
     def is_new(self, page: int) -> bool:
         """Whether a page was not yet checked since the file was opened."""

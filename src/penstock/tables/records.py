@@ -169,9 +169,8 @@ class Layout:
         if self._header is None:
             return None
         message = pa.allocate_buffer(self._header.size + body)
-        out = message.address + self._header.size
-        if rowloops.gather(base, self.stride, count, heap_size, rows, self._codes, spans, out, nulls):
-            raise _fault(rowloops.BAD_HEAP)
+        heap, out = base + count * self.stride, message.address + self._header.size
+        rowloops.gather(base, self.stride, heap, rows, self._codes, spans, out, nulls)
         self._header.write(np.frombuffer(message, np.uint8), body, len(rows), nulls, spans)
         return self._header.read(message)
 

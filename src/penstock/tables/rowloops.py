@@ -167,18 +167,11 @@ def measure(base: Any, stride: Any, limit: Any, heap_size: Any, rows: Any, field
     return at
 
 
-@native(ADDRESS, SIZE, SIZE, SIZE, I64S, I64S, I64S, ADDRESS, I64S_OUT, returns=SIZE)
-def gather(
-    base: Any, stride: Any, limit: Any, heap_size: Any, rows: Any, fields: Any, spans: Any, out: Any, nulls: Any
-) -> Any:
-    """Copy the fields of some records into the buffers that `measure` laid out from `out` on, and count NULLs; returns
-    0 or a fault.
-
-    Records may lie in a file that another writes to: texts are looked at again, so that none runs beyond its place.
-    """
+@native(ADDRESS, SIZE, ADDRESS, I64S, I64S, I64S, ADDRESS, I64S_OUT)
+def gather(base: Any, stride: Any, heap: Any, rows: Any, fields: Any, spans: Any, out: Any, nulls: Any) -> None:
+    """Copy the fields of some records into the buffers that `measure` laid out from `out` on; count NULLs."""
     count = len(rows)
     step = np.uint64(stride)
-    heap = base + np.uint64(limit) * step
     for c in range(len(nulls)):
         nulls[c] = 0
         if fields[3 * c] == TEXT:
@@ -196,15 +189,12 @@ def gather(
                 for i in range(first, last):
                     store32(to + np.uint64(4 * i), load32(at + np.uint64(rows[i]) * step))
             elif kind == TEXT:
-                text, most = out + np.uint64(spans[6 * c + 4]), np.uint64(spans[6 * c + 5])
+                text = out + np.uint64(spans[6 * c + 4])
                 end = load32(to + np.uint64(4 * first))
                 for i in range(first, last):
                     word = load64(at + np.uint64(rows[i]) * step)
-                    place, length = word & np.uint64(0xFFFFFFFF), word >> np.uint64(32)
-                    if place + length > np.uint64(heap_size) or end + length > most:
-                        return BAD_HEAP
-                    _copy(heap + place, text + end, length)
-                    end += length
+                    _copy(heap + (word & np.uint64(0xFFFFFFFF)), text + end, word >> np.uint64(32))
+                    end += word >> np.uint64(32)
                     store32(to + np.uint64(4 * i + 4), end)
             elif kind == 16:
                 for i in range(first, last):
@@ -224,7 +214,6 @@ def gather(
                 bitmap = out + np.uint64(spans[6 * c])
                 valid = _bitmap(base + np.uint64(bit >> 3), step, rows, first, last, mask, bitmap, np.uint64(1))
                 nulls[c] += last - first - valid
-    return 0
 
 
 @native(ADDRESS, SIZE, SIZE, ADDRESS, SIZE, SIZE, ADDRESS)
