@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import BadOption, SessionNotReady
 from penstock.plan.units import parse_count
+from penstock.spark import local_files
 from penstock.spark.gateway import start_quietly
 from penstock.spark.slots import shuffle_partitions
 
@@ -67,6 +68,8 @@ TUNED = {
     "spark.executor.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
 }
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: Settings to which more can be added, and what stands between.
+_LISTS = {_JAVA_OPTIONS: " ", local_files.CLASS_PATH: os.pathsep}
 
 
 def session(
@@ -104,10 +107,12 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     theirs = {name.replace("_", "."): _as_spark_says(value) for name, value in settings.items()}
-    ours = {**NEEDED, **TUNED, **_sockets(theirs), "spark.sql.shuffle.partitions": str(slots or count)}
+    ours = {**NEEDED, **TUNED, **_sockets(theirs), **local_files.settings()}
+    ours["spark.sql.shuffle.partitions"] = str(slots or count)
     conf = SparkConf(loadDefaults=False).setMaster(f"local[{count},4]").setAppName(app)
-    if _JAVA_OPTIONS in theirs:
-        theirs[_JAVA_OPTIONS] = f"{ours[_JAVA_OPTIONS]} {theirs[_JAVA_OPTIONS]}"
+    for name, between in _LISTS.items():
+        if name in theirs and name in ours:
+            theirs[name] = f"{ours[name]}{between}{theirs[name]}"
     for name, value in (ours | theirs).items():
         conf.set(name, value)
     if quiet:

@@ -1,0 +1,71 @@
+"""Spark's files on local disks: written without a process for each, and otherwise as Hadoop writes them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from penstock.spark import local_files
+
+_SOURCE = "penstock/LocalFiles.java"
+
+
+def test_the_jar_is_of_the_source_beside_it() -> None:
+    with zipfile.ZipFile(local_files.JAR) as jar:
+        assert jar.read(_SOURCE) == (local_files.JAR.parent / _SOURCE).read_bytes(), "run ./dev jar"
+        classes = [jar.read(name) for name in jar.namelist() if name.endswith(".class")]
+    assert classes
+    # 61 is Java 17, the oldest that runs Spark.
+    assert {int.from_bytes(code[6:8], "big") for code in classes} == {61}
+
+
+_QUERY = """
+import sys
+import penstock as ps
+spark = ps.session(cores=2, spark_driver_extraClassPath="/not/there")
+link = spark._jvm.org.apache.hadoop.fs.FileContext.getFileContext(spark._jsc.hadoopConfiguration())
+path = spark._jvm.org.apache.hadoop.fs.Path
+rows = spark.readStream.schema("id long").parquet(sys.argv[1] + "/in")
+others = rows.withColumnRenamed("id", "other")
+flow = ps.join_streams(rows, others, on={"id": "other"}, within=ps.rows(10), memory="8MB")
+flow.results.writeStream.format("parquet").option("checkpointLocation", sys.argv[1] + "/ck").option(
+    "path", sys.argv[1] + "/out").trigger(availableNow=True).start().awaitTermination()
+print(spark.read.parquet(sys.argv[1] + "/out").count())
+for name in "file", "link":
+    found = link.getFileLinkStatus(path(sys.argv[1] + "/" + name))
+    print(found.isSymlink(), found.getLen())
+spark.stop()
+again = ps.session(cores=2)
+print(again._jsc.hadoopConfiguration().get("fs.file.impl"))
+"""
+
+
+@pytest.mark.spark
+def test_a_query_starts_no_process_for_its_files(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    asked = tmp_path / "asked"
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("chmod", "readlink", "stat", "ls"):
+        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {asked}\nexec /bin/{name} "$@"\n')
+        (programs / name).chmod(0o755)
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"id": range(5)}), tmp_path / "in" / "rows.parquet")
+    (tmp_path / "file").write_text("four")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+    query = [sys.executable, "-c", _QUERY, str(tmp_path)]
+    said = subprocess.run(query, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    assert said.stdout.split() == ["5", "False", "4", "True", "4", "penstock.LocalFiles"]
+    # What the link was asked for is asked in Hadoop's own way, and so it shows that a process would have been noticed.
+    lines = asked.read_text().splitlines()
+    assert f"readlink {tmp_path}/link" in lines
+    assert [line for line in lines if not line.endswith((f"{tmp_path}/link", f"{tmp_path}/file"))] == []
+    assert (tmp_path / "ck" / "commits" / "0").stat().st_mode & 0o777 == 0o644
