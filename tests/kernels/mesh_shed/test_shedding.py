@@ -73,8 +73,9 @@ def test_partners_are_counted_anew_for_another_budget_or_table(tmp_path):
     again = hosted(table(tmp_path, key="k"), "topw", 0, rate=1.0)
     again.store = host.store
     shed = pa.Table.from_batches([each.rows for each in again.step(stream) if each.channel == SHED])
-    # Even keys have two partners now: the odd ones go first.
-    assert set((shed["k"].to_numpy() % 2).tolist()) == {1}
+    # Even keys have two partners now: the odd ones go first, before any of them.
+    odd = int((shed["k"].to_numpy() % 2).sum())
+    assert odd == ROWS // 2 <= shed.num_rows < ROWS
     assert sum(name.startswith("matches") for name in again.store.chunks) == 1
     again.crash()
     assert again.step(stream)
