@@ -24,6 +24,19 @@ def test_the_jar_is_of_the_source_beside_it() -> None:
     assert {int.from_bytes(code[6:8], "big") for code in classes} == {61}
 
 
+def test_a_session_goes_without_where_java_cannot_be_told_of_the_jar(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import SparkContext
+
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert local_files.settings()[local_files.CLASS_PATH] == str(local_files.JAR)
+    with monkeypatch.context() as patched:
+        patched.setattr(local_files, "JAR", Path("/one:two/penstock.jar"))
+        assert local_files.settings() == {}
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert local_files.settings() == {}
+
+
 _QUERY = """
 import sys
 import penstock as ps

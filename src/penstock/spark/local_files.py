@@ -19,13 +19,16 @@ _CLASSES = {
 
 
 def settings() -> dict[str, str]:
-    """What a local session is started with; nothing if its JVM is there already and lacks the classes."""
+    """What a local session is started with; nothing if its JVM is there already and lacks the classes, or cannot be
+    told where they are.
+    """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
     if SparkContext._jvm is None:
-        # One that spark-submit has started has the class path that was given there.
-        return {} if "PYSPARK_GATEWAY_PORT" in os.environ else {CLASS_PATH: str(JAR), **_CLASSES}
+        # One that spark-submit has started has the class path that was given there; and a class path has no quotes.
+        reachable = "PYSPARK_GATEWAY_PORT" not in os.environ and os.pathsep not in str(JAR)
+        return {CLASS_PATH: str(JAR), **_CLASSES} if reachable else {}
     try:
         SparkContext._jvm.java.lang.Class.forName(_CLASS)
     except Py4JError:
