@@ -69,6 +69,18 @@ def test_skewed_keys_are_answered_from_the_cache_and_save_passes(tmp_path):
     assert_same_rows(with_it.results()[RESULTS], join(pa.concat_tables(steps), over.path))
 
 
+def test_the_key_may_stand_behind_other_columns(tmp_path):
+    folder = tmp_path / "t"
+    folder.mkdir()
+    rows = pa.table({"n": np.arange(KEYS) + 7, "k": np.arange(KEYS)})
+    pq.write_table(rows, folder / "a.parquet", row_group_size=1_000)
+    host = host_of(table(folder, key="k"))
+    steps = [numbered(zipf_keys(ROWS, KEYS, 1.0, seed=n), ROWS * n) for n in range(2)]
+    got = host.run(steps)[RESULTS]
+    assert host.kernel.metrics()["rows_answered"] > 0
+    assert_same_rows(got, join(pa.concat_tables(steps), folder))
+
+
 def test_a_cache_for_which_a_smaller_budget_has_no_room_is_let_go(tmp_path):
     over = stored(tmp_path / "t", copies=2)
     rich, poor = (

@@ -49,7 +49,6 @@ class Pairing:
         self._asks = list(condition.asks(table))
         self._asks_key = self._asks == list(table.key)
         self._carried = [] if self.rows_alone else carried(table, condition)
-        self._places = [table.schema.get_field_index(name) for name in self._carried]
         self._width = _width(self.schema) if fixed_width(self.schema) else None
         self._waiting: list[tuple[I64, pa.RecordBatch]] = []
         self._waiting_bytes = 0.0
@@ -121,8 +120,8 @@ class Pairing:
 
     def of_rows(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> tuple[pa.RecordBatch, Mask]:
         """Rows beside their candidates, and which of them belong together: those are results."""
-        columns = partners.columns
-        columns = [*rows.columns, *(columns[place] for place in self._places)]
+        # By name: partners from the front cache have other places than the table's.
+        columns = [*rows.columns, *(partners.column(name) for name in self._carried)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema), self.belong(rows, partners)
 
     def belong(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Mask:
