@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import MemoryTooSmall, StateDamaged
 from penstock.kernels.contract import RESULTS, SET_ASIDE, Batch, Portion
-from penstock.kernels.mesh.budget import LEAST_WINDOW, least_budget
+from penstock.kernels.mesh.budget import LEAST_WINDOW, SLICE_BYTES, least_budget
 from penstock.kernels.mesh.meshjoin import STEPS_PER_CYCLE, MeshJoin
 from penstock.plan.conditions import as_of, band
 from penstock.plan.conditions import range as value_range
@@ -67,6 +67,18 @@ def test_one_wide_value_that_meets_many_rows_leaves_in_bounded_slices(tmp_path, 
     sizes = [e.rows.nbytes for e in [*host.step(stream), *host.drain()]]
     assert host.rows[RESULTS] == 2_000
     assert max(sizes) <= SLICE
+
+
+def test_results_of_many_pages_wait_in_no_more_batches_than_a_slice_has_room_for(tmp_path):
+    """A batch of one row takes up some kilobytes, whatever the row has."""
+    rows = pa.table({"k": np.arange(120_000), **{f"n{i}": np.arange(120_000) for i in range(7)}})
+    over = prepare(stored(tmp_path / "t", rows, page=50_000), tmp_path / "prepared", key="k", page_bytes=4 << 10)
+    reader = over.open()
+    one_of_each = [int(reader.keys(page, np.array([0])).column(0)[0].as_py()) for page in over.pages]
+    assert len(one_of_each) > 1_500
+    out = mesh(over).run([numbered(one_of_each)])[RESULTS]
+    assert out.num_rows == len(one_of_each)
+    assert max(len(chunk) for chunk in out.column("k").chunks) * 2_048 <= SLICE_BYTES / 2
 
 
 def test_a_step_larger_than_the_window_goes_round_several_times(tmp_path):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Fewer than one in so many rows are a few.
 _FEW = 1_024
+#: Bytes that a batch takes up beside its rows, and each of its columns: with few rows that is most of it.
+_BATCH_BYTES, _COLUMN_BYTES = 1_536, 320
 
 
 class Pairing:
@@ -33,9 +35,9 @@ class Pairing:
     Guarantees
         Results leave in batches of at most about `SLICE_BYTES`, however wide or many they are.
     State and cost
-        Where a page has few partners, they wait for those of the next pages, at most half of `SLICE_BYTES`: what is
-        done for each batch of results would cost more than the results. `rest` is to be called before rows leave
-        the window.
+        Where a page has few partners, they wait for those of the next pages, at most half of `SLICE_BYTES` with the
+        batches that they are in: what is done for each batch of results would cost more than the results. `rest` is
+        to be called before rows leave the window.
     """
 
     def __init__(self, stream: pa.Schema, table: Table, condition: Condition, how: How, tells_lonely: bool) -> None:
@@ -90,6 +92,7 @@ class Pairing:
     def _join(
         self, window: Window, window_rows: I64, partners: pa.RecordBatch, nbytes: float
     ) -> Iterator[pa.RecordBatch]:
+        nbytes += _BATCH_BYTES + _COLUMN_BYTES * partners.num_columns
         if self._waiting_bytes + nbytes > SLICE_BYTES / 2:
             yield from self.rest(window)
         if nbytes > SLICE_BYTES / 2:
@@ -171,7 +174,9 @@ def _width(schema: pa.Schema) -> float:
 
 
 def _pick(rows: pa.RecordBatch, numbers: np.ndarray) -> pa.RecordBatch:
-    """The rows with these numbers, which ascend; without a copy where each comes once."""
-    first, count = int(numbers[0]), len(numbers)
-    once = numbers[-1] - first == count - 1 and bool(np.all(np.diff(numbers) == 1))
-    return rows.slice(first, count) if once else rows.take(pa.array(numbers))
+    """The rows with these numbers, which ascend; without a copy where they are all, each once.
+
+    Of some a copy: they may wait, and a slice would keep all of what it was cut from.
+    """
+    whole = len(numbers) == rows.num_rows and bool(np.all(np.diff(numbers) == 1))
+    return rows if whole else rows.take(pa.array(numbers))
