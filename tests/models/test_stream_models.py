@@ -1,4 +1,4 @@
-"""Models of streams: probabilities that add up, sums by table equal to sums by definition, fits that find the model."""
+"""Models of streams: probabilities that add up, quick sums equal to sums by definition, fits that find the model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import BadOption
+from penstock.models import stream_models
 from penstock.models.fitting import Fit
 from penstock.models.heeb_steps import cached_benefit, next_cached, next_join, reseed_after
 from penstock.models.stream_models import (
@@ -42,11 +43,13 @@ def test_probabilities_of_all_values_add_up(model):
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_sums_by_table_equal_their_definition(model):
+def test_quick_sums_equal_their_definition(model):
     values = np.arange(-30.0, 90.0)
-    for alpha in (3.0, 20.0):
+    for alpha in (3.0, 20.0, 700.0):
         want = StreamModel.benefit(model, values, NOW, alpha)
         close = 0.02 * want.max() if isinstance(model, AutoRegressive) else 1e-5
+        if alpha > 100 and isinstance(model, RandomWalk):
+            close = 2e-3 * want.max()
         assert model.benefit(values, NOW, alpha) == pytest.approx(want, abs=close)
 
 
@@ -63,6 +66,39 @@ def test_the_surface_of_25_points_is_the_papers_approximation():
     fine = model.surface(20.0, 25)(values, 18.0)
     coarse = model.surface(20.0, 5)(values, 18.0)
     assert np.abs(fine - coarse).max() < 0.35 * fine.max()
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_rows_that_live_long_cost_no_more(model, monkeypatch):
+    """A window of a million rows; step by step a sum over it would have twenty million parts for each value."""
+    done = []
+
+    def counted(plain):
+        def count(*given):
+            done.append(max(np.size(one) for one in given))
+            assert sum(done) < 20_000_000
+            return plain(*given)
+
+        return count
+
+    monkeypatch.setattr(Noise, "at", counted(Noise.at))
+    monkeypatch.setattr(stream_models, "_normal_cells", counted(stream_models._normal_cells))
+    values, alpha = np.arange(-3_000.0, 3_000.0), 1e6
+    found = model.benefit(values, NOW, alpha)
+    assert found.max() > 0
+    assert model.benefit_within(values, NOW, alpha, np.full(len(values), 1e6)) == pytest.approx(found, rel=1)
+
+
+def test_noise_of_any_width_is_told_by_some_hundred_cells():
+    rng = np.random.default_rng(0)
+    for draw in (lambda size: rng.normal(0, 1e6, size), lambda size: rng.uniform(-1e6, 1e6, size)):
+        fit = Fit()
+        for begin in range(0, 2_000, 500):
+            fit.add(np.rint(10_000.0 * np.arange(begin, begin + 500) + draw(500)))
+        model = fit.model()
+        assert isinstance(model, LinearTrend)
+        assert len(model.noise.pmf) < 200
+        assert model.noise.at(np.arange(-9e6, 9e6, 100.0)).sum() * 100 == pytest.approx(1, rel=0.01)
 
 
 def test_known_streams_are_known():

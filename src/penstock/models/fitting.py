@@ -24,6 +24,8 @@ HALF_LIFE = 2_000
 LEAST_ROWS = 200
 #: The share of the variance that a model must explain.
 LEAST_EXPLAINED = 0.4
+#: Cells of fitted noise for each standard deviation, at the most.
+_FINE = 8
 #: Noise with a kurtosis below this is taken for uniform (1.8), not normal (3).
 _FLAT = 2.3
 
@@ -128,9 +130,11 @@ class Fit:
 
     def _noise(self, deviation: float) -> Noise:
         second, fourth = self._shape
+        # Noise of a million numbers is told by as many cells as that of a hundred.
+        width = max(math.ceil(deviation / _FINE), 1)
         if second > 0 and fourth / second**2 < _FLAT:
-            return Noise.uniform(max(round(math.sqrt(3) * deviation), 1))
-        return Noise.normal(round(deviation, 2))
+            return Noise.uniform(max(round(math.sqrt(3) * deviation), 1), width)
+        return Noise.normal(round(deviation, 2), width=width)
 
     def head(self) -> dict[str, Any]:
         """All of it, as JSON has it."""

@@ -1,8 +1,11 @@
 """Models of a stream of whole numbers, and what they say of the steps to come.
 
 A step is one row of the stream. A model gives, for values v and d = 1, 2, …, the probability that the row d steps from
-now is v. Where this depends on the difference between v and one moving number alone, sums over d can be looked up in a
-table (003, Corollary 5 and Theorem 11); an AR(1) process needs a surface.
+now is v. Where this depends on the difference between v and one moving number alone, so do sums over d (003,
+Corollary 5 and Theorem 11); an AR(1) process needs a surface.
+
+Rows may live for millions of steps, so no sum is taken step by step to its end: it costs the same for every α, but for
+its logarithm.
 """
 
 from __future__ import annotations
@@ -22,8 +25,12 @@ F64 = npt.NDArray[np.float64]
 
 #: How far sums are taken: beyond it a row is as good as forgotten.
 _NEGLIGIBLE = 1e-9
-#: Lines of a table for each whole number, where values between them occur.
-_FINE = 16
+#: Steps that are looked at one by one; and by what part of their distance those after them are put together.
+_ONE_BY_ONE, _TOGETHER = 128, 1 / 16
+#: Numbers that are worked on at once.
+_AT_ONCE = 1 << 14
+#: Surfaces that are kept: models that are fitted change with every micro-batch.
+_KEPT = 8
 
 
 @dataclass(frozen=True)
@@ -81,14 +88,37 @@ def alpha_for(mean_life: float) -> float:
     return -1.0 / math.log(1.0 - 1.0 / max(mean_life, 1.0 + 1e-6))
 
 
+def _blocks(alpha: float) -> tuple[F64, F64, F64]:
+    """All steps up to the horizon, in blocks: the middle of each, how many steps it has, and the sum of their weights.
+
+    >>> middle, count, weight = _blocks(2.0)
+    >>> middle[:2].tolist(), int(count.sum()) == horizon(2.0), bool(np.isclose(weight.sum(), weights(2.0, 42).sum()))
+    ([1.0, 2.0], True, True)
+    """
+    ends, last = list(range(min(horizon(alpha), _ONE_BY_ONE) + 1)), horizon(alpha)
+    while ends[-1] < last:
+        ends.append(min(ends[-1] + math.ceil(ends[-1] * _TOGETHER), last))
+    edges = np.asarray(ends, np.float64)
+    return (edges[:-1] + edges[1:] + 1) / 2, np.diff(edges), _up_to(edges[1:], alpha) - _up_to(edges[:-1], alpha)
+
+
+def _up_to(steps: F64, alpha: float) -> F64:
+    """The weights of so many steps together."""
+    return np.asarray(-np.expm1(-steps / alpha) / math.expm1(1.0 / alpha))
+
+
 @dataclass(frozen=True)
 class Noise:
-    """Whole-numbered noise around 0: the probability of each number from -bound to bound."""
+    """Whole-numbered noise around 0: `pmf` has the probability of each number from -bound to bound.
+
+    With a `width` each of its cells stands for so many numbers, and has the probability of all of them.
+    """
 
     pmf: tuple[float, ...]
+    width: int = 1
 
     @classmethod
-    def normal(cls, deviation: float, bound: int | None = None) -> Noise:
+    def normal(cls, deviation: float, bound: int | None = None, width: int = 1) -> Noise:
         """A normal distribution, cut to whole numbers and, if asked for, to a bound.
 
         >>> round(sum(Noise.normal(2.0, 10).pmf), 9), len(Noise.normal(2.0, 10).pmf)
@@ -96,31 +126,45 @@ class Noise:
         """
         if not deviation > 0:
             raise BadOption(f"A standard deviation of {deviation} is none.", do="Give one above 0.")
-        reach = math.ceil(8 * deviation) if bound is None else bound
-        edges = np.arange(-reach - 0.5, reach + 1)
+        reach = math.ceil((math.ceil(8 * deviation) if bound is None else bound) / width)
+        edges = np.arange(-reach - 0.5, reach + 1) * width
         below = np.array([0.5 * math.erfc(-edge / deviation / math.sqrt(2)) for edge in edges])
         pmf = np.diff(below)
-        return cls(tuple((pmf / pmf.sum()).tolist()))
+        return cls(tuple((pmf / pmf.sum()).tolist()), width)
 
     @classmethod
-    def uniform(cls, bound: int) -> Noise:
+    def uniform(cls, bound: int, width: int = 1) -> Noise:
         """Every number up to a bound is as likely.
 
         >>> Noise.uniform(1).pmf
         (0.3333333333333333, 0.3333333333333333, 0.3333333333333333)
         """
-        return cls((1.0 / (2 * bound + 1),) * (2 * bound + 1))
+        cells = 2 * (bound // width) + 1
+        return cls((1.0 / cells,) * cells, width)
 
     @property
     def bound(self) -> int:
-        """The largest number."""
-        return len(self.pmf) // 2
+        """The largest number, to a cell."""
+        return len(self.pmf) // 2 * self.width
 
     def at(self, numbers: F64) -> F64:
-        """The probability of each, rounded to a whole number."""
-        places = np.rint(numbers).astype(np.int64) + self.bound
+        """The probability of each, rounded to a whole number, half of one upwards."""
+        places = np.floor(numbers / self.width + 0.5) + len(self.pmf) // 2
         inside = (places >= 0) & (places < len(self.pmf))
-        return np.where(inside, np.asarray(self.pmf)[np.clip(places, 0, len(self.pmf) - 1)], 0.0)
+        each = np.asarray(self.pmf) / self.width
+        return np.where(inside, each[np.clip(places, 0, len(self.pmf) - 1).astype(np.int64)], 0.0)
+
+    def levels(self) -> tuple[F64, F64]:
+        """The probability of a number, where it changes and to what: edges, and what is between each two.
+
+        >>> edges, each = Noise.uniform(1).levels()
+        >>> edges.tolist(), each.round(3).tolist()
+        ([-1.5, 1.5], [0.333])
+        """
+        each = np.asarray(self.pmf) / self.width
+        new = np.flatnonzero(np.diff(each, prepend=np.nan, append=np.nan) != 0)
+        edges: F64 = (new.astype(np.float64) - len(self.pmf) / 2) * self.width
+        return edges, each[new[:-1]]
 
 
 @dataclass(frozen=True)
@@ -186,31 +230,25 @@ class LinearTrend(StreamModel):
         return self.noise.at(self._offset(values, now)[:, None] - self.slope * np.arange(1, ahead + 1)[None, :])
 
     def benefit(self, values: F64, now: Now, alpha: float) -> F64:
-        """It depends on the distance to the trend alone (Corollary 5): one table for all values and times."""
-        return self._table(alpha)(self._offset(values, now))
+        """It depends on the distance to the trend alone (Corollary 5)."""
+        return self.benefit_within(values, now, alpha, np.full(len(values), np.inf))
 
     def benefit_within(self, values: F64, now: Now, alpha: float, life: F64) -> F64:
-        """All of it, less what comes after the end: the same table, as seen from there."""
-        steps, table = np.floor(np.maximum(life, 0.0)), self._table(alpha)
-        offset = self._offset(values, now)
-        return table(offset) - np.exp(-steps / alpha) * table(offset - self.slope * steps)
-
-    def _table(self, alpha: float) -> _Lookup:
-        ahead = horizon(alpha)
-        reach = self.noise.bound + math.ceil(abs(self.slope) * ahead) + 1
-        reach = min(reach, 100_000)
-        key = (self, round(alpha, 3), reach)
-        if key not in _tables:
-            if len(_tables) > 64:
-                _tables.clear()
-            # Between whole numbers too, where the trend is not whole.
-            fine = 1 if float(self.slope).is_integer() and float(self.start).is_integer() else _FINE
-            offsets = np.arange(-reach * fine, reach * fine + 1) / fine
-            total = np.zeros(len(offsets))
-            for d, weight in enumerate(weights(alpha, ahead), start=1):
-                total += weight * self.noise.at(offsets - self.slope * d)
-            _tables[key] = _Lookup(-reach * fine, total, fine)
-        return _tables[key]
+        """Of each level of the noise a geometric sum: over the steps at which the trend is so far from the value."""
+        offset, steps = self._offset(values, now), np.floor(np.maximum(life, 0.0))
+        if self.slope == 0:
+            return self.noise.at(offset) * _up_to(steps, alpha)
+        edges, each = self.noise.levels()
+        found = np.empty(len(offset))
+        size = max(_AT_ONCE // len(edges), 1)
+        for begin in range(0, len(offset), size):
+            part = slice(begin, begin + size)
+            # Steps after which the trend has come so near, or gone so far, that the difference passes an edge.
+            passed = (offset[part, None] - edges) / self.slope
+            passed = np.floor(passed) if self.slope > 0 else np.ceil(passed) - 1
+            sums = _up_to(np.clip(passed, 0.0, steps[part, None]), alpha)
+            found[part] = np.abs(np.diff(sums, axis=1)) @ each
+        return found
 
 
 @dataclass(frozen=True)
@@ -229,16 +267,16 @@ class RandomWalk(StreamModel):
 
     def benefit(self, values: F64, now: Now, alpha: float) -> F64:
         """It depends on the distance to the last value alone (Theorem 11): the curve h1."""
-        key = (self, round(alpha, 3), 0)
-        if key not in _tables:
-            ahead = horizon(alpha)
-            reach = math.ceil(abs(self.drift) * ahead + 6 * self.deviation * math.sqrt(ahead)) + 1
-            offsets = np.arange(-reach, reach + 1, dtype=np.float64)
-            total = np.zeros(len(offsets))
-            for d, weight in enumerate(weights(alpha, ahead), start=1):
-                total += weight * _normal_cells(offsets - self.drift * d, self.deviation * math.sqrt(d))
-            _tables[key] = _Lookup(-reach, total)
-        return _tables[key](values - now.last)
+        middle, count, weight = _blocks(alpha)
+        # Within a block the walk drifts on: as if it were so much wider.
+        spread = np.sqrt(self.deviation**2 * middle + self.drift**2 * (count**2 - 1) / 12)
+        offsets, which = np.unique(values - now.last, return_inverse=True)
+        found = np.empty(len(offsets))
+        size = max(_AT_ONCE // len(middle), 1)
+        for begin in range(0, len(offsets), size):
+            some = offsets[begin : begin + size, None] - self.drift * middle
+            found[begin : begin + size] = _normal_cells(some, spread) @ weight
+        return found[which]
 
 
 @dataclass(frozen=True)
@@ -276,8 +314,15 @@ class AutoRegressive(StreamModel):
             mean = self.constant / (1 - self.factor)
             spread = 4 * self.deviation / math.sqrt(1 - self.factor**2)
             grid = np.linspace(mean - spread, mean + spread, points)
-            heights = np.stack([StreamModel.benefit(self, grid, Now(0, float(x)), alpha) for x in grid], axis=1)
-            _surfaces[key] = Surface(grid, heights)
+            # Once the last value is forgotten all steps are alike.
+            ahead = min(horizon(alpha), math.ceil(math.log(_NEGLIGIBLE) / math.log(abs(self.factor))))
+            each = weights(alpha, ahead)
+            rest = float(_up_to(np.array([np.inf]), alpha)[0]) - each.sum()
+            later = rest * _normal_cells(grid - mean, spread / 4)
+            heights = [self.chances(grid, Now(0, float(x)), ahead) @ each + later for x in grid]
+            if len(_surfaces) >= _KEPT:
+                _surfaces.clear()
+            _surfaces[key] = Surface(grid, np.stack(heights, axis=1))
         return _surfaces[key]
 
     def benefit(self, values: F64, now: Now, alpha: float) -> F64:
@@ -317,19 +362,6 @@ class Surface:
         return places, shares
 
 
-class _Lookup:
-    """A table over whole numbers, or over so many between each two; 0 outside."""
-
-    def __init__(self, first: int, table: F64, fine: int = 1) -> None:
-        self._first, self._table, self._fine = first, table, fine
-
-    def __call__(self, numbers: F64) -> F64:
-        places = np.rint(np.clip(numbers * self._fine, -1e15, 1e15)).astype(np.int64) - self._first
-        inside = (places >= 0) & (places < len(self._table))
-        return np.where(inside, self._table[np.clip(places, 0, len(self._table) - 1)], 0.0)
-
-
-_tables: dict[tuple[StreamModel, float, int], _Lookup] = {}
 _surfaces: dict[tuple[StreamModel, float, int], Surface] = {}
 #: The normal distribution by interpolation of a fine table: 1e-7 exact, and quicker than one call for each number.
 _EDGES = np.linspace(-9.0, 9.0, 36_001)

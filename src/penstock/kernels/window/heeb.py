@@ -30,7 +30,8 @@ class Heeb(Policy):
     Guarantees
         Never contradicts a dominance (003, Theorem 10): `test_heeb_never_contradicts_a_dominance`.
     State and cost
-        Of each side some twenty numbers, and a table of sums for each model and α. One look-up a row.
+        Of each side some twenty numbers, and of an AR(1) process a surface. A row costs some hundred numbers at the
+        most, whatever α is: `test_rows_that_live_long_cost_no_more`.
     Source
         003 §3.4.3 and §3.4.4. The other two L, inf and inv, are for caches: `penstock.kernels.window.caching`.
     """
