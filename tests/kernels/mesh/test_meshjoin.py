@@ -81,6 +81,28 @@ def test_results_of_many_pages_wait_in_no_more_batches_than_a_slice_has_room_for
     assert max(len(chunk) for chunk in out.column("k").chunks) * 2_048 <= SLICE_BYTES / 2
 
 
+def test_a_full_window_is_not_there_twice_while_it_is_put_together(tmp_path, monkeypatch):
+    over = stored(tmp_path / "t", pa.table({"k": range(10), "n": range(10)}))
+    schema, budget = pa.schema([("k", pa.int64()), ("pad", pa.string())]), least_budget(over.pages) + (16 << 20)
+    kernel = MeshJoin(schema, over, on=["k"], budget=budget)
+    plain, before, held = pa.concat_batches, pa.total_allocated_bytes(), []
+
+    def watched(batches):
+        whole = plain(batches)
+        held.append(pa.total_allocated_bytes() - before)
+        return whole
+
+    monkeypatch.setattr(pa, "concat_batches", watched)
+    columns = [range(100, 4_100), ["x" * 100] * 4_000]
+    portions = (
+        Portion(0, pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=schema))
+        for _ in range(60)
+    )
+    assert list(kernel.step(Batch(portions), 0)) == []
+    assert kernel.metrics()["cycles"] > 1
+    assert budget / 2 < max(held) <= budget
+
+
 def test_a_step_larger_than_the_window_goes_round_several_times(tmp_path):
     rng = np.random.default_rng(5)
     rows = pa.table({"k": rng.integers(0, 5_000, 4_000), "n": np.arange(4_000)})

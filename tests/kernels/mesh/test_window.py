@@ -77,7 +77,7 @@ def test_gathered_pieces_have_the_same_rows_in_few_pieces(sizes):
     ends = np.cumsum([0, *sizes])
     whole = pa.record_batch({"n": pa.array(np.arange(ends[-1]))})
     portions = [whole.slice(start, size) for start, size in zip(ends[:-1].tolist(), sizes, strict=True)]
-    pieces = gather_pieces(portions)
+    pieces = gather_pieces(list(portions), PIECE_ROWS, float("inf"))
     numbers = [piece.column("n").to_numpy() for piece in pieces]
     assert np.array_equal(np.concatenate([*numbers, np.empty(0, np.int64)]), np.arange(ends[-1]))
     assert all(piece.num_rows <= PIECE_ROWS for piece in pieces)

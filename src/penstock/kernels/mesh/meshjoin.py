@@ -263,11 +263,14 @@ class MeshJoin(Kernel):
         return set_aside(row, reason)
 
     def _close(self, portions: list[pa.RecordBatch], taken: float) -> None:
+        """Rows that were taken in become a packet; the list of them is empty then."""
         if not portions:
             return
-        # Rows in one piece are gathered quickest, and where there is room for a second copy they are put together.
+        # Rows in one piece are gathered quickest, and where there is room for a second copy they are put together; else
+        # as many as fit where pages are held during a scan.
         roomy = self._window.nbytes + 2 * taken <= self._free
-        pieces = gather_pieces(portions, sum(p.num_rows for p in portions) if roomy else PIECE_ROWS)
+        rows = sum(p.num_rows for p in portions)
+        pieces = gather_pieces(portions, *((rows, taken) if roomy else (PIECE_ROWS, self._reserve / 2)))
         packet = Packet(f"p{self._named:08d}", self._arrived, pieces, self._clock + max(len(self._pages), 1))
         self._named += 1
         self._arrived += packet.rows

@@ -38,16 +38,21 @@ class Packet:
         return sum(piece.num_rows for piece in self.pieces)
 
 
-def gather_pieces(portions: Sequence[pa.RecordBatch], at_most: int = PIECE_ROWS) -> tuple[pa.RecordBatch, ...]:
-    """The same rows in the same order in few pieces: runs of portions put together, each of `at_most` rows or alone."""
+def gather_pieces(portions: list[pa.RecordBatch], at_most: int, nbytes: float) -> tuple[pa.RecordBatch, ...]:
+    """The same rows in the same order in few pieces: runs of portions put together, each of `at_most` rows or alone.
+
+    Portions are let go as they are put together, so that no more than `nbytes` bytes, or one run, are there twice.
+    """
     pieces: list[pa.RecordBatch] = []
-    run: list[pa.RecordBatch] = []
-    for portion in (*portions, None):
-        if run and (portion is None or sum(p.num_rows for p in run) + portion.num_rows > at_most):
-            pieces.append(run[0] if len(run) == 1 else pa.concat_batches(run))
-            run = []
-        if portion is not None:
-            run.append(portion)
+    while portions:
+        rows, size, count = 0, 0.0, 0
+        for portion in portions:
+            rows, size = rows + portion.num_rows, size + measure(portion)
+            if count and (rows > at_most or size > nbytes):
+                break
+            count += 1
+        pieces.append(portions[0] if count == 1 else pa.concat_batches(portions[:count]))
+        del portions[:count]
     return tuple(pieces)
 
 
