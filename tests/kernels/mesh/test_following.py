@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import UnreadableTable
-from penstock.kernels.contract import RESULTS
+from penstock.kernels.contract import RESULTS, Batch, Portion
 from penstock.kernels.measure import measure
+from penstock.kernels.mesh import following
 from penstock.kernels.mesh.condition import Equal
 from penstock.kernels.mesh.following import FollowingJoin, _Lot
 from penstock.tables import table
@@ -143,10 +144,10 @@ def test_more_rows_than_there_is_room_for_give_up_the_same_ones_in_any_order():
     lots = []
     for order in (range(100), range(99, -1, -1)):
         lot = _Lot(400.0)
-        gone = [lot.add(pa.record_batch({"n": [n]})) for n in order]
+        gone = [*(rows for n in order for rows in lot.add(pa.record_batch({"n": [n]}))), *lot.settle()]
         kept = sorted(n for batch in lot.batches for n in batch["n"].to_pylist())
         lots.append(kept)
-        gave_up = [n for batch in gone if batch is not None for n in batch["n"].to_pylist()]
+        gave_up = [n for batch in gone for n in batch["n"].to_pylist()]
         assert sorted(kept + gave_up) == list(range(100))
     assert lots[0] == lots[1]
     assert 30 < len(lots[0]) < 60
@@ -159,10 +160,38 @@ def test_rows_of_any_width_give_up_the_same_in_any_order(rows, rng):
     def kept(order):
         lot = _Lot(400.0)
         for n, width in order:
-            lot.add(pa.record_batch({"n": [n], "pad": pa.array([b"x" * width], pa.binary())}))
+            list(lot.add(pa.record_batch({"n": [n], "pad": pa.array([b"x" * width], pa.binary())})))
+        list(lot.settle())
         return sorted((row["n"], len(row["pad"])) for batch in lot.batches for row in batch.to_pylist())
 
     assert kept(rows) == kept(rng.sample(rows, len(rows)))
+
+
+def test_a_window_of_rows_that_wait_is_not_there_twice_while_some_are_chosen(tmp_path, monkeypatch):
+    shelf = Shelf(tmp_path)
+    shelf.put([1])
+    schema, budget = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("pad", pa.string())]), 32 << 20
+    join = FollowingJoin(
+        schema, shelf.load("1"), on=Equal(("k",)), budget=budget, source=shelf, choose=lambda found: found.pages,
+        how="left", patience=2,
+    )  # fmt: skip
+    plain, before, held = following.measure, pa.total_allocated_bytes(), []
+
+    def watched(rows):
+        held.append(pa.total_allocated_bytes() - before)
+        return plain(rows)
+
+    monkeypatch.setattr(following, "measure", watched)
+    columns = [range(4_000), range(100, 4_100), ["x" * 100] * 4_000]
+    portions = (
+        Portion(0, pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=schema))
+        for _ in range(20)
+    )
+    given_up = sum(emission.rows.num_rows for emission in join.step(Batch(portions), 0))
+    numbers = join.metrics()
+    assert given_up == numbers["rows_gave_up"] == 80_000 - numbers["rows_parked"] > 0
+    assert numbers["cycles"] == 1, "the window had room for them in one piece"
+    assert max(held) <= budget
 
 
 def test_the_first_step_uses_the_version_it_is_told(tmp_path):

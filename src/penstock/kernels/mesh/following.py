@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,7 +12,8 @@ import pyarrow as pa
 from penstock.errors import StateDamaged
 from penstock.kernels.contract import Batch, Changes, Emission, Metric
 from penstock.kernels.fingerprint import fingerprints
-from penstock.kernels.measure import measure, widths
+from penstock.kernels.measure import measure, runs, widths
+from penstock.kernels.mesh.budget import SLICE_BYTES
 from penstock.kernels.mesh.condition import Condition
 from penstock.kernels.mesh.meshjoin import MeshJoin
 from penstock.kernels.mesh.results import How
@@ -50,38 +50,56 @@ class Group(NamedTuple):
     patience: int
 
 
-@dataclass
 class _Lot:
     """Takes rows up to a number of bytes; beyond, those with the greatest fingerprints go, whatever their order.
 
     Once a row had to go, no row with a greater fingerprint stays, however small it is: had it come first, it would have
     gone with the other.
+
+    State and cost
+        The rows, up to an eighth more of them until `settle`, so that few passes over all of them choose; a batch is
+        cut by itself.
     """
 
-    room: float
-
-    def __post_init__(self) -> None:
+    def __init__(self, room: float) -> None:
+        self.room = room
         self.batches: list[pa.RecordBatch] = []
         self.nbytes = 0.0
         self._line = np.uint64((1 << 64) - 1)
 
-    def add(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
+    def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows in; gives those that have to go."""
-        if not rows.num_rows:
-            return None
-        self.batches.append(rows)
-        self.nbytes += measure(rows)
-        if self.nbytes <= self.room and (fingerprints(rows) <= self._line).all():
-            return None
-        whole = pa.concat_batches(self.batches)
-        ranks = fingerprints(whole)
+        stays = fingerprints(rows) <= self._line
+        if not stays.all():
+            yield rows.filter(pa.array(~stays))
+            rows = rows.filter(pa.array(stays))
+        if rows.num_rows:
+            self.batches.append(rows)
+            self.nbytes += measure(rows)
+        if self.nbytes > self.room * 9 / 8:
+            yield from self.settle()
+
+    def settle(self) -> Iterator[pa.RecordBatch]:
+        """Hold no more than there is room for; gives those that have to go."""
+        if self.nbytes <= self.room:
+            return
+        ranks = np.concatenate([fingerprints(rows) for rows in self.batches])
+        sizes = np.concatenate([widths(rows, np.arange(rows.num_rows)) for rows in self.batches])
         order = np.argsort(ranks, kind="stable")
-        fits = int(np.searchsorted(np.cumsum(widths(whole, order)), self.room, side="right"))
-        fits = min(fits, int(np.searchsorted(ranks[order], self._line, side="right")))
+        fits = int(np.searchsorted(np.cumsum(sizes[order]), self.room, side="right"))
         self._line = min(self._line, ranks[order[fits]])
-        kept, gone = whole.take(pa.array(order[:fits])), whole.take(pa.array(order[fits:]))
-        self.batches, self.nbytes = [kept], measure(kept)
-        return gone
+        stays = np.zeros(len(ranks), np.bool_)
+        stays[order[:fits]] = True
+        del ranks, sizes, order
+        begin = 0
+        for place, rows in enumerate(self.batches):
+            here = stays[begin : begin + rows.num_rows]
+            begin += rows.num_rows
+            if not here.all():
+                self.batches[place] = rows.filter(pa.array(here))
+                yield rows.filter(pa.array(~here))
+        self.batches = [rows for rows in self.batches if rows.num_rows]
+        self.nbytes = sum(map(measure, self.batches))
 
 
 class FollowingJoin(MeshJoin):
@@ -183,7 +201,9 @@ class FollowingJoin(MeshJoin):
         # Half of what is set aside: while a lot is cut to size there are two of it.
         self._lot = _Lot(self._for_parked / 2 - self._parked_bytes() if patience > 0 else 0.0)
         yield from joining
-        if self._lot.batches and self._lot.nbytes:
+        for gone in self._lot.settle():
+            yield from self._give_up(gone)
+        if self._lot.batches:
             rows = pa.concat_batches(self._lot.batches)
             # By its place: where patience was shortened since, two groups of a step may have as much of it left.
             self._groups.append(Group(f"w{self._steps:08d}-{len(self._groups)}", rows, patience))
@@ -193,9 +213,11 @@ class FollowingJoin(MeshJoin):
         if not self._patience:
             yield from super()._unmatched(rows, which)
             return
-        gone = self._lot.add(rows.filter(pa.array(which)))
-        if gone is not None:
-            yield from self._give_up(gone)
+        numbers = np.flatnonzero(which)
+        for begin, end in runs(widths(rows, numbers), SLICE_BYTES):
+            # Some at a time: of a window that nothing was found for there is no room for another copy.
+            for gone in self._lot.add(rows.take(pa.array(numbers[begin:end]))):
+                yield from self._give_up(gone)
 
     def _give_up(self, rows: pa.RecordBatch) -> Iterator[Emission]:
         self._counts["rows_gave_up"] += rows.num_rows
