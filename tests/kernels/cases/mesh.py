@@ -78,6 +78,8 @@ def stored(plan: MeshPlan) -> Table:
 def plans(draw: DrawFn) -> MeshPlan:
     kind = draw(st.sampled_from(KEY_KINDS))
     rows = draw(tables(kind, CARRIED, max_rows=8))
+    if draw(st.booleans()):  # the key may stand anywhere
+        rows = rows.select([*CARRIED.names, *key_names(kind)])
     return MeshPlan(
         kind,
         rows,
