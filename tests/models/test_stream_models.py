@@ -32,6 +32,7 @@ MODELS = [
     LinearTrend(-2.0, 900.0, Noise.normal(3.3)),
     RandomWalk(0.3, 1.0),
     AutoRegressive(5.59, 0.72, 4.22),
+    AutoRegressive(30.0, -0.6, 4.22),
 ]
 NOW = Now(50, 20.0)
 
@@ -61,7 +62,7 @@ def test_a_window_ends_the_sum():
 
 
 def test_the_surface_of_25_points_is_the_papers_approximation():
-    model = MODELS[-1]
+    model = AutoRegressive(5.59, 0.72, 4.22)
     values = np.arange(8.0, 33.0)
     fine = model.surface(20.0, 25)(values, 18.0)
     coarse = model.surface(20.0, 5)(values, 18.0)

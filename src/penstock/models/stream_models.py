@@ -304,7 +304,10 @@ class AutoRegressive(StreamModel):
 
     def chances(self, values: F64, now: Now, ahead: int) -> F64:
         """From the last value back to the mean."""
-        mean, spread = self._ahead(now.last, np.arange(1.0, ahead + 1))
+        return self._chances(values, now.last, np.arange(1.0, ahead + 1))
+
+    def _chances(self, values: F64, last: float, steps: F64) -> F64:
+        mean, spread = self._ahead(last, steps)
         return _normal_cells(values[:, None] - mean, spread)
 
     def surface(self, alpha: float, points: int = 5) -> Surface:
@@ -314,12 +317,16 @@ class AutoRegressive(StreamModel):
             mean = self.constant / (1 - self.factor)
             spread = 4 * self.deviation / math.sqrt(1 - self.factor**2)
             grid = np.linspace(mean - spread, mean + spread, points)
-            # Once the last value is forgotten all steps are alike.
-            ahead = min(horizon(alpha), math.ceil(math.log(_NEGLIGIBLE) / math.log(abs(self.factor))))
-            each = weights(alpha, ahead)
-            rest = float(_up_to(np.array([np.inf]), alpha)[0]) - each.sum()
-            later = rest * _normal_cells(grid - mean, spread / 4)
-            heights = [self.chances(grid, Now(0, float(x)), ahead) @ each + later for x in grid]
+            later: F64 | float = 0.0
+            if self.factor > 0:
+                steps, _, each = _blocks(alpha)
+            else:
+                # It goes to and fro, so step by step, until the last value is forgotten and all steps are alike.
+                ahead = min(horizon(alpha), math.ceil(math.log(_NEGLIGIBLE) / math.log(-self.factor)))
+                steps, each = np.arange(1.0, ahead + 1), weights(alpha, ahead)
+                rest = 1.0 / math.expm1(1.0 / alpha) - float(each.sum())
+                later = rest * _normal_cells(grid - mean, spread / 4)
+            heights = [self._chances(grid, float(x), steps) @ each + later for x in grid]
             if len(_surfaces) >= _KEPT:
                 _surfaces.clear()
             _surfaces[key] = Surface(grid, np.stack(heights, axis=1))
