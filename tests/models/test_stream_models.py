@@ -90,6 +90,16 @@ def test_rows_that_live_long_cost_no_more(model, monkeypatch):
     assert model.benefit_within(values, NOW, alpha, np.full(len(values), 1e6)) == pytest.approx(found, rel=1)
 
 
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_a_value_is_worth_the_same_whatever_stands_beside_it(model):
+    """To the last bit: which of two rows goes may not depend on how rows were cut."""
+    values = np.random.default_rng(1).integers(-30, 90, 3_000).astype(np.float64)
+    whole = model.benefit(values, NOW, 300.0)
+    for size in (1, 7, 500):
+        parts = [model.benefit(values[begin : begin + size], NOW, 300.0) for begin in range(0, 1_000, size)]
+        assert np.array_equal(np.concatenate(parts)[:1_000], whole[:1_000])
+
+
 def test_noise_of_any_width_is_told_by_some_hundred_cells():
     rng = np.random.default_rng(0)
     for draw in (lambda size: rng.normal(0, 1e6, size), lambda size: rng.uniform(-1e6, 1e6, size)):

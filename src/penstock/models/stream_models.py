@@ -54,7 +54,7 @@ class StreamModel(ABC):
     def benefit(self, values: F64, now: Now, alpha: float) -> F64:
         """`Σ_d Pr{X_{now+d} = v} · e^{-d/α}` of each value: by the definition, where there is no quicker way."""
         ahead = horizon(alpha)
-        return self.chances(values, now, ahead) @ weights(alpha, ahead)
+        return _summed(self.chances(values, now, ahead), weights(alpha, ahead))
 
     def benefit_within(self, values: F64, now: Now, alpha: float, life: F64) -> F64:
         """The same over the next `life` steps alone, as far as the model can tell it."""
@@ -105,6 +105,11 @@ def _blocks(alpha: float) -> tuple[F64, F64, F64]:
 def _up_to(steps: F64, alpha: float) -> F64:
     """The weights of so many steps together."""
     return np.asarray(-np.expm1(-steps / alpha) / math.expm1(1.0 / alpha))
+
+
+def _summed(chances: F64, weight: F64) -> F64:
+    """The weighted sum of each row. Not as a product of matrices: what that gives for a row depends on the others."""
+    return np.asarray((chances * weight).sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -247,7 +252,7 @@ class LinearTrend(StreamModel):
             passed = (offset[part, None] - edges) / self.slope
             passed = np.floor(passed) if self.slope > 0 else np.ceil(passed) - 1
             sums = _up_to(np.clip(passed, 0.0, steps[part, None]), alpha)
-            found[part] = np.abs(np.diff(sums, axis=1)) @ each
+            found[part] = _summed(np.abs(np.diff(sums, axis=1)), each)
         return found
 
 
@@ -275,7 +280,7 @@ class RandomWalk(StreamModel):
         size = max(_AT_ONCE // len(middle), 1)
         for begin in range(0, len(offsets), size):
             some = offsets[begin : begin + size, None] - self.drift * middle
-            found[begin : begin + size] = _normal_cells(some, spread) @ weight
+            found[begin : begin + size] = _summed(_normal_cells(some, spread), weight)
         return found[which]
 
 

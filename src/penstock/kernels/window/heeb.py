@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.errors import BadOption
 from penstock.kernels.window.policy import F64, I64, Arrivals, Candidates, Policy
 from penstock.models.fitting import Fit
-from penstock.models.stream_models import Now, StreamModel, alpha_for, horizon
+from penstock.models.stream_models import Now, StreamModel, alpha_for
 
 Fade = Literal["exp", "fixed"]
 #: The mean life, in rows of the other side, before one was observed; and how much a new observation weighs.
@@ -113,8 +113,6 @@ class Heeb(Policy):
         if self._fade == "fixed":
             chances = model.chances(values, Now(now.step, now.last), self._ahead)
             return np.cumsum(chances, axis=1)[np.arange(len(values)), np.clip(life, 1, self._ahead).astype(int) - 1]
-        if float(life.min(initial=np.inf)) > horizon(self.alpha):
-            return model.benefit(values, now, self.alpha)
         return model.benefit_within(values, now, self.alpha, life)
 
     def model(self, side: int) -> int:
