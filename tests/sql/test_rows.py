@@ -112,6 +112,16 @@ def test_decimals_are_compared_exactly_and_calculated_with_as_floats():
     assert got.schema.field("twice").type == pa.float64()
 
 
+def test_decimals_that_are_parts_of_one_are_cast_to_whole_numbers():
+    schema = pa.schema([("rate", pa.decimal128(4, 4)), ("part", pa.decimal128(38, 38))])
+    given = pa.table({"rate": ["0.9876", "-0.5", None], "part": ["-0.99", "0", "0.1"]}).cast(schema)
+    answer = answer_of(
+        parse("SELECT CAST(rate AS INT) AS a, CAST(part AS BIGINT) AS b FROM r", Catalogue.of({"r": schema}))
+    )
+    [batch] = given.to_batches()
+    assert answer(batch).to_pydict() == {"a": [0, 0, None], "b": [0, 0, 0]}
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_decimals_of_any_digits_are_compared_as_python_compares_them(seed):
     draw = random.Random(seed)

@@ -290,8 +290,9 @@ def _cast(arguments: list[Datum], to: str) -> Datum:
         if pt.is_floating(value.type):
             return pc.trunc(value).cast(target)
         if pt.is_decimal(value.type):
-            # Without what stands after the point; Arrow's own conversion may give a number that is another.
-            return pc.trunc(value).cast(pa.decimal256(76, value.type.scale)).cast(pa.decimal256(76, 0)).cast(target)
+            # Without what stands after the point; Arrow's own conversion may give a number that is another. With room
+            # for a digit before it, which Arrow asks for and a decimal(4, 4) does not have.
+            return pc.trunc(value.cast(pa.decimal256(76, value.type.scale))).cast(pa.decimal256(76, 0)).cast(target)
         return value.cast(target)
     precision, scale = (int(part) for part in to.removeprefix("decimal(").rstrip(")").split(","))
     if pt.is_floating(value.type):
