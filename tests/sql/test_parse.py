@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import unicodedata
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -166,6 +167,14 @@ def test_ranges_of_aggregates(where, low, high):
     assert isinstance(shape, RangeAggregate)
     assert (shape.function, shape.x.low, shape.x.high) == ("max", low, high)
     assert shape.partition == (("sector", "TECH"),)
+
+
+def test_a_range_of_decimals_ends_where_it_is_written():
+    schema = pa.schema([("id", pa.int64()), ("m", pa.decimal128(18, 2)), ("at", pa.int64())])
+    catalogue = Catalogue.of({"t": Stream.of("t", schema, key="id", order="at")})
+    shape = parse("SELECT COUNT(*) FROM t WHERE m > 0.1 AND m <= 1234567890123456.78", catalogue).shape
+    assert isinstance(shape, RangeAggregate)
+    assert (shape.x.low, shape.x.high) == (Decimal("0.11"), Decimal("1234567890123456.78"))
 
 
 @pytest.mark.parametrize("column", ["RISK", "vol"])

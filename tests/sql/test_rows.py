@@ -112,6 +112,25 @@ def test_decimals_are_compared_exactly_and_calculated_with_as_floats():
     assert got.schema.field("twice").type == pa.float64()
 
 
+@pytest.mark.parametrize("condition", ["m = 12345678901234567.89", "m IN (7, 12345678901234567.89)", "m = told"])
+def test_constants_beside_decimals_have_all_their_digits(condition):
+    """As floating numbers both rows would equal it."""
+    schema = pa.schema([("m", pa.decimal128(22, 2))])
+    both = [Decimal("12345678901234567.88"), Decimal("12345678901234567.89")]
+    query = parse(f"SELECT m FROM r WHERE {condition}", Catalogue.of({"r": schema}), {"told": both[1]})
+    assert answer_of(query)(pa.record_batch([both], schema)).to_pydict() == {"m": both[1:]}
+
+
+@pytest.mark.parametrize("constant", ["0.1", "told", "1e-1"])
+def test_constants_beside_floating_numbers_are_floating_numbers(constant):
+    schema = pa.schema([("x", pa.float64()), ("m", pa.decimal128(4, 2))])
+    where = f"x = {constant} AND m = {constant} AND x IN ({constant})"
+    text = f"SELECT {constant} AS c, x + {constant} AS d FROM r WHERE {where}"
+    query = parse(text, Catalogue.of({"r": schema}), {"told": Decimal("0.1")})
+    given = pa.RecordBatch.from_pylist([{"x": 0.1, "m": Decimal("0.10")}, {"x": 0.2, "m": Decimal("0.20")}], schema)
+    assert answer_of(query)(given).to_pylist() == [{"c": 0.1, "d": 0.2}]
+
+
 def test_decimals_that_are_parts_of_one_are_cast_to_whole_numbers():
     schema = pa.schema([("rate", pa.decimal128(4, 4)), ("part", pa.decimal128(38, 38))])
     given = pa.table({"rate": ["0.9876", "-0.5", None], "part": ["-0.99", "0", "0.1"]}).cast(schema)

@@ -13,13 +13,13 @@ from pyarrow import types as pt
 from penstock.errors import BadOption, PlanError
 from penstock.plan.views import kinds
 from penstock.plan.views.expressions import Literal, Value
+from penstock.plan.views.scalars import MOST_DIGITS
 
 #: What a constant may be. The order matters: TRUE is a number in Python, and a moment a date.
 _KINDS: tuple[tuple[type, str], ...] = (
     (bool, kinds.BOOLEAN),
     (int, kinds.NUMBER),
     (float, kinds.FLOAT),
-    (Decimal, kinds.FLOAT),
     (str, kinds.TEXT),
     (datetime, kinds.TIME),
     (date, kinds.DATE),
@@ -44,11 +44,26 @@ def constant(value: Value) -> Literal:
                     return Literal(value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC), kind)
                 except OverflowError:
                     raise BadOption(f"{value} is not between the years 1 and 9999 of UTC.") from None
-            return Literal(float(value) if isinstance(value, Decimal) else value, kind)
+            return Literal(value, kind)
+    if isinstance(value, Decimal):
+        return exactly(value)
     raise BadOption(
         f"A {type(value).__name__} is not a constant of a query.",
         do="Give a number, a text, a boolean, a date or a time.",
     )
+
+
+def exactly(value: Decimal) -> Literal:
+    """A decimal as part of an expression; one that no column of decimals could hold, as a floating number.
+
+    >>> exactly(Decimal("0.95")).kind, exactly(Decimal("Infinity")).value, exactly(Decimal("1e30")).value
+    ('decimal', inf, Decimal('1000000000000000000000000000000'))
+    """
+    _, digits, exponent = value.as_tuple()
+    # A number before the point takes a digit however it is written, and one behind it does.
+    if not isinstance(exponent, int) or max(len(digits) + max(exponent, 0), -exponent) > MOST_DIGITS:
+        return Literal(float(value), kinds.FLOAT)
+    return Literal(Decimal(int(value)) if exponent > 0 else value, "decimal")
 
 
 def nearest(value: Any, kind: pa.DataType, *, upper: bool, strict: bool) -> Any:

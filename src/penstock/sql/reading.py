@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from sqlglot import exp
@@ -225,7 +226,8 @@ class Reading(Analysis):
                     found += [(name, self._owner(typed), typed, node) for name, typed in self._star(node)]
                 else:
                     inner = node.this if isinstance(node, exp.Alias) else node
-                    typed = self._scalars.translate(inner)
+                    value, kind = self._scalars.translate(inner)
+                    typed = _floating(value), kind
                     owner = "" if isinstance(node, exp.Alias) else self._owner(typed)
                     found.append((called(node), owner, typed, node))
         names = [name.lower() for name, *_ in found]
@@ -273,13 +275,26 @@ class _Placed(Scalars):
             found, kind = super().translate(node)
             if self._reading._is_view:
                 return found, kind
-            if isinstance(found, Literal) and found.kind == "decimal":
-                return Literal(float(found.value), kinds.FLOAT), kinds.FLOAT  # type: ignore[arg-type]
-            if isinstance(found, Literal) and isinstance(found.value, datetime):
-                return constant(found.value), kind
-            if isinstance(found, Call) and found.function in _ON_DOUBLES:
-                return self._on_doubles(found), kind
+            match found:
+                case Literal(Decimal() | datetime() as value):
+                    return constant(value), kind
+                case Call(function) if function in _ON_DOUBLES:
+                    return self._on_doubles(found), kind
+                case Call("in"):
+                    return self._as_exact(found), kind
+                case Call("case" | "coalesce"):
+                    return _with_floats(found), kind
             return found, kind
+
+    def _compared(self, node: Node, function: str, left: Node, right: Node) -> Typed:
+        found, kind = super()._compared(node, function, left, right)
+        return found if self._reading._is_view else self._as_exact(found), kind
+
+    def _as_exact(self, call: Expression) -> Expression:
+        """A comparison where constants keep their digits beside a decimal, and are floating numbers beside others."""
+        assert isinstance(call, Call)
+        exact = any(self._reading.is_decimal(one) for one in call.arguments if not isinstance(one, Literal))
+        return call if exact else _with_floats(call)
 
     def _registered(self, node: Node) -> Typed:
         function = self._reading._catalogue.function(node.name)
@@ -294,15 +309,27 @@ class _Placed(Scalars):
         if self._reading._is_view or kind is None:
             raise PlanError("A registered function cannot be used here.", why="Views are computed by Spark alone.")
         arguments = tuple(self.translate(argument)[0] for argument in node.expressions)
-        return Call("registered", arguments, function.name), kind
+        return _with_floats(Call("registered", arguments, function.name)), kind
 
     def _on_doubles(self, call: Call) -> Call:
         """Decimals are calculated with as floating numbers: every engine has digits of its own for the others."""
         arguments = tuple(
             Call("cast", (argument,), "double") if self._reading.is_decimal(argument) else argument
-            for argument in call.arguments
+            for argument in map(_floating, call.arguments)
         )
         return Call(call.function, arguments, call.detail)
+
+
+def _floating(expression: Expression) -> Expression:
+    """A constant with a point as the floating number that it is where nothing asks for its digits."""
+    match expression:
+        case Literal(Decimal() as value):
+            return Literal(float(value), kinds.FLOAT)
+    return expression
+
+
+def _with_floats(call: Call) -> Call:
+    return Call(call.function, tuple(map(_floating, call.arguments)), call.detail)
 
 
 _ON_DOUBLES = {"add", "subtract", "multiply", "divide", "modulo", "negate", "abs", "floor", "ceil", "round"}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import ClassVar
 
 from penstock.kernels.window.windows import Window
@@ -294,7 +295,9 @@ class RangeAggregate:
     def describe(self) -> str:
         """For people."""
         ends = f"{'-∞' if self.x.low is None else self.x.low} to {'∞' if self.x.high is None else self.x.high}"
-        where = "".join(f", {column} = {value!r}" for column, value in self.partition)
+        where = "".join(
+            f", {column} = {value if isinstance(value, Decimal) else repr(value)}" for column, value in self.partition
+        )
         return f"{self._aggregate()} with {self.x.column} from {ends}{where}"
 
     def describe_group(self) -> str:
