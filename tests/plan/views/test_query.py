@@ -1,5 +1,7 @@
 """What a view may say, and what is refused: with the clause, and why."""
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 
@@ -217,3 +219,11 @@ def test_where_days_begin_is_part_of_a_view_that_asks_for_days():
     assert zones("SELECT DAY(clock) AS day, MAX(moment) AS last FROM t GROUP BY 1") == [None, None]
     assert zones("SELECT COUNT(*) AS n FROM t a JOIN t b ON a.moment = b.clock") == ["UTC", "Asia/Tokyo"]
     assert zones("SELECT COUNT(*) AS n FROM t a JOIN t b ON a.moment = b.moment") == [None, None]
+
+
+def test_a_negative_constant_has_all_its_digits():
+    """Python's minus rounds to 28."""
+    schema = pa.schema([("k", pa.int64()), ("x", pa.decimal128(38, 18))])
+    query = analyse("SELECT k FROM t WHERE x > -12345678901234567890.123456789012345678", {"t": schema})
+    least = Literal(Decimal("-12345678901234567890.123456789012345678"), "decimal")
+    assert query.filters == (Call("greater", (Column(0, "x"), least)),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_PREC, Context, Decimal, InvalidOperation
 from typing import Any
 
 from sqlglot import exp
@@ -54,6 +54,8 @@ _NUMERIC_TYPES = {
 MOST_IN_LIST = 1000
 #: Those of a decimal.
 MOST_DIGITS = 38
+#: Where Python would round to 28 digits.
+_ALL_DIGITS = Context(prec=MAX_PREC)
 
 
 def refuse(clause: str, why: str, do: str = "") -> NotMaintainable:
@@ -128,6 +130,8 @@ class Scalars:
         if isinstance(found, Literal) and isinstance(node, exp.Neg) and found.value is not None:
             if found.value == -(1 << 63):
                 raise refuse(shown(node), "It is more than 64 bits can count.")
+            if isinstance(found.value, Decimal):
+                return Literal(_ALL_DIGITS.minus(found.value), found.kind), kind
             return Literal(-found.value, found.kind), kind  # type: ignore[operator]
         return Call(_OF_NUMBERS[type(node)], (found,)), kind
 
