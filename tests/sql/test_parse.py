@@ -14,6 +14,7 @@ import pytest
 from penstock.errors import BadOption, BadQuery, BadSQL, PlanError, UnknownTable
 from penstock.kernels.window.windows import RowWindow, TimeWindow
 from penstock.plan.views.expressions import Call, Column, Literal
+from penstock.plan.views.query import analyse
 from penstock.sql.catalogue import Catalogue, Function, Relation, Stream
 from penstock.sql.parse import Query, parse
 from penstock.sql.shapes import BandJoin, Range, RangeAggregate, Selection, SelectJoin, TableJoin, View, WindowJoin
@@ -234,6 +235,50 @@ def test_a_view_and_what_it_promises():
     least = read("SELECT MIN(supplycost) FROM Supplier WHERE nationkey = nation", nation=7).shape
     assert isinstance(least, View)
     assert least.select == "SELECT MIN(supplycost) FROM Supplier WHERE nationkey = 7"
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "literal"),
+    [
+        (datetime(2026, 1, 2, 3, tzinfo=UTC), "at", Literal(datetime(2026, 1, 2, 3, tzinfo=UTC), "timestamp")),
+        (datetime(926, 1, 2, 3, 4, 5, 6, UTC), "at", Literal(datetime(926, 1, 2, 3, 4, 5, 6, UTC), "timestamp")),
+        (date(926, 1, 2), "day", Literal(date(926, 1, 2), "date")),
+        (Decimal("-1e30"), "x", Literal(Decimal(-(10**30)), "decimal")),
+        (Decimal("-0." + "7" * 38), "x", Literal(Decimal("-0." + "7" * 38), "decimal")),
+        (-1e-300, "x", Literal(-1e-300, "floating number")),
+        (-5, "x", Literal(-5, "number")),
+        ("O'Neil -- */", "s", Literal("O'Neil -- */", "text")),
+        (False, "b", Literal(False, "boolean")),
+    ],
+)
+def test_a_view_has_the_constants_that_are_given(value, column, literal):
+    schema = pa.schema(
+        [
+            ("k", pa.int64()),
+            ("at", _AT),
+            ("day", pa.date32()),
+            ("x", pa.float64()),
+            ("s", pa.string()),
+            ("b", pa.bool_()),
+        ]
+    )
+    catalogue = Catalogue({}, {"t": Relation("t", schema)})
+    shape = parse(f"SELECT k FROM t WHERE {column} = told", catalogue, {"told": value}).shape
+    assert isinstance(shape, View)
+    assert analyse(shape.select, {"t": schema}).filters == (Call("equal", (Column(0, column), literal)),)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("-Infinity")])
+def test_a_constant_that_a_view_cannot_have_is_refused(value):
+    """NaN was NULL there, and inf a column."""
+    with pytest.raises(BadSQL, match="a view has no such constant"):
+        read("SELECT MIN(supplycost) FROM Supplier WHERE supplycost < most", most=value)
+
+
+def test_columns_of_a_view_are_called_as_they_are_written():
+    shape = read("SELECT nationkey, SUM(supplycost * rate) FROM Supplier GROUP BY nationkey", rate=2).shape
+    assert isinstance(shape, View)
+    assert shape.select.startswith('SELECT nationkey, SUM(supplycost * 2) AS "SUM(supplycost * rate)" FROM')
 
 
 def test_columns_of_one_name_are_called_after_their_tables():

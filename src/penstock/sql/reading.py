@@ -6,10 +6,11 @@ This is the reading of views (`penstock.plan.views`) with three things added: pl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -128,6 +129,10 @@ class Reading(Analysis):
         self._is_view = True
         with self.at(self._tree):
             query = self.query()
+        for node in self._tree.expressions:
+            # It is called as it is written, not as its constants are.
+            if not isinstance(node, exp.Alias) and node.transform(self._put_in) != node:
+                node.replace(exp.alias_(node.copy(), called(node), quoted=True))
         tree = self._tree.transform(self._put_in)
         return tree.sql(), tuple(dict.fromkeys(source.table for source in query.sources))
 
@@ -136,7 +141,7 @@ class Reading(Analysis):
         if isinstance(node, exp.Column) and not node.table and node.name.lower() in self._values:
             names = {name.lower() for source in self._sources for name in self._tables[source.table].names}
             if node.name.lower() not in names:
-                return exp.convert(self._values[node.name.lower()])
+                return _written(self._values[node.name.lower()])
         return node
 
     def check_depth(self) -> None:
@@ -213,6 +218,10 @@ class Reading(Analysis):
                 if node.table or name not in self._values:
                     raise
                 found = constant(self._values[name])
+                if self._is_view and isinstance(found.value, float) and not math.isfinite(found.value):
+                    raise PlanError(
+                        f"{name} is {found.value}, and a view has no such constant.", do="Give a number, or NULL."
+                    ) from None
                 return found, kinds.NUMBER if found.kind == "decimal" else found.kind
 
     def _items(self) -> list[tuple[str, Typed]]:
@@ -333,6 +342,20 @@ def _with_floats(call: Call) -> Call:
 
 
 _ON_DOUBLES = {"add", "subtract", "multiply", "divide", "modulo", "negate", "abs", "floor", "ceil", "round"}
+
+
+def _written(value: Value) -> Node:
+    """A constant as a text has it."""
+    if isinstance(value, date):
+        kind = "TIMESTAMP" if isinstance(value, datetime) else "DATE"
+        return exp.cast(exp.Literal.string(value.isoformat()), kind)
+    found = constant(value).value
+    if isinstance(found, Decimal):
+        digits = format(found.copy_abs(), "f")
+        # With a point: beyond 64 bits it is no whole number.
+        number = exp.Literal(this=digits if "." in digits else f"{digits}.", is_string=False)
+        return exp.Neg(this=number) if found < 0 else number
+    return exp.convert(found)
 
 
 def _parts(condition: Condition) -> Iterator[Condition]:
