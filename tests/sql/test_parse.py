@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import unicodedata
 from datetime import UTC, date, datetime
@@ -183,6 +184,22 @@ def test_a_range_does_not_end_at_nan(column):
     """Nothing was ever told of it, though NaN is above all numbers."""
     with pytest.raises(BadSQL, match="has no end nan"):
         read(f"SELECT MIN(PER) FROM STOCK WHERE {column} <= most", most=float("nan"))
+
+
+@pytest.mark.parametrize("end", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    ("condition", "band"),
+    [("S.b - R.b BETWEEN -1 AND 2 AND S.b - R.b >= most", (-1, 2)), ("S.b - R.b BETWEEN 0 AND most", (0, math.inf))],
+)
+def test_where_a_band_ends_beyond_all_numbers_rows_decide(condition, band, end):
+    """NaN was lost from the first, and the second refused with words about a table of queries."""
+    query = read(f"SELECT a, c FROM S, R WHERE {condition} WINDOW 1 HOUR", most=end)
+    assert isinstance(query.shape, BandJoin)
+    assert query.shape.band == band
+    assert isinstance(query.filter, Call)
+    assert query.filter.arguments[1].value is end
+    alone = read("SELECT a, c FROM S, R WHERE S.b - R.b >= most WINDOW 1 HOUR", most=end)
+    assert isinstance(alone.shape, WindowJoin)
 
 
 @pytest.mark.parametrize("alias", ["at", '"At"'])

@@ -39,7 +39,8 @@ def band_join(
     bands: dict[tuple[str, str], list[tuple[Bound, Expression]]] = {}
     for condition in conditions:
         for bound in bounds(condition):
-            if bound.minus is not None:
+            # Beyond all numbers an index has no places; rows decide.
+            if bound.minus is not None and math.isfinite(bound.value):
                 bands.setdefault((bound.minus.name, bound.column.name), []).append((bound, condition))
     if len(bands) != 1:
         return None
