@@ -298,6 +298,17 @@ def test_columns_of_a_view_are_called_as_they_are_written():
     assert shape.select.startswith('SELECT nationkey, SUM(supplycost * 2) AS "SUM(supplycost * rate)" FROM')
 
 
+@pytest.mark.parametrize(
+    "name", ["near", "levenshtein", "contains", "sqrt", "log", "left", "trim", "position", "Round"]
+)
+def test_a_registered_function_may_be_called_as_one_of_another_sql(name):
+    """Of those that sqlglot knows none could be called."""
+    function = Function(name, lambda *given: given[0], pa.float64())
+    catalogue = Catalogue.of({"t": pa.schema([("x", pa.float64())])}, functions={name: function})
+    called = Call("registered", (Column(0, "x"), Literal("a", "text")), name)
+    assert parse(f"SELECT {name.upper()}(x, 'a') AS y, CAST(x AS INT) FROM t", catalogue).columns[0] == ("y", called)
+
+
 def test_columns_of_one_name_are_called_after_their_tables():
     query = read("SELECT * FROM R, S WHERE R.b = S.b WINDOW 1 HOUR")
     assert query.schema.names == [

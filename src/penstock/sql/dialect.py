@@ -12,7 +12,7 @@ Clauses are found among the tokens, not in the text: a string or a comment that 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -76,8 +76,8 @@ class Statement:
         return BadSQL(what, why=why, do=do, text=self.text, start=clause.start, end=clause.end)
 
 
-def take_apart(text: str) -> Statement:
-    """The statement in a text. Raises `BadSQL`."""
+def take_apart(text: str, functions: Iterable[str] = ()) -> Statement:
+    """The statement in a text, where calls of `functions` are calls of these. Raises `BadSQL`."""
     if len(text) > LONGEST:
         raise BadSQL(f"The text has {len(text):,} characters.", why=f"At most {LONGEST:,} are read.", text=text)
     try:
@@ -102,7 +102,7 @@ def take_apart(text: str) -> Statement:
     cut = _cut(text, found)
     _check_numbers(text, found, cut)
     clauses = _clauses(text, found[cut:])
-    return Statement(text, _parse(text, found[:cut]), clauses, explain, view, found[0].start)
+    return Statement(text, _parse(text, found[:cut], functions), clauses, explain, view, found[0].start)
 
 
 def _tokens(text: str) -> list[Token]:
@@ -294,9 +294,14 @@ _VALUES: dict[str, Callable[[list[str]], Any]] = {
 }
 
 
-def _parse(text: str, found: list[Token]) -> Any:
+def _parse(text: str, found: list[Token], functions: Iterable[str]) -> Any:
+    parser: Any = Penstock().parser()
+    # sqlglot knows hundreds of functions, each with arguments of its own; those that a program registered are none.
+    for known in ("FUNCTIONS", "FUNCTION_PARSERS", "NO_PAREN_FUNCTION_PARSERS"):
+        given = {name.upper() for name in functions}
+        setattr(parser, known, {name: how for name, how in getattr(parser, known).items() if name not in given})
     try:
-        statements = [one for one in Penstock().parser().parse(found, text) if one is not None]
+        statements = [one for one in parser.parse(found, text) if one is not None]
     except ParseError as fault:
         said = fault.errors[0] if fault.errors else {}
         start, end = _reported(text, said, found)

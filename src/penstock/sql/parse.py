@@ -61,7 +61,7 @@ def parse(text: str, catalogue: Catalogue, values: Mapping[str, Value] | None = 
     >>> parse("SELECT symbol FROM stock WHERE per > 2.5", Catalogue.of(streams)).shape
     Selection(stream='stock')
     """
-    statement = take_apart(text)
+    statement = take_apart(text, catalogue.functions)
     reading = Reading(statement, catalogue, values or {})
     if _is_view(statement, catalogue):
         return _view(statement, reading, catalogue)
