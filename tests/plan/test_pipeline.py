@@ -108,6 +108,12 @@ def test_every_fault_is_told_at_once_with_its_line(folder: Path) -> None:
         ("[streams.o]\nformat = 'rate'\ncolumns = { a = 'int' }\n", 3, "columns of its own"),
         ("[streams.o]\npath = 'orders/'\n\n[streams.o.columns]\norder_id = 'lang'\n", 5, "is not a type"),
         ("[streams.o]\npath = 'orders/'\noptions = { mode = 'DROPMALFORMED' }\n", 3, "set aside"),
+        ("[tables.p]\npath = 'products.csv'\noptions = { comment = '#' }\n", 3, "no option 'comment'"),
+        (
+            "[tables.p]\npath = 'orders/'\nformat = 'delta'\noptions = { versionAsOf = 3 }\n",
+            4,
+            "no option 'versionAsOf'",
+        ),
         ("[streams.o]\npath = 'orders/'\n[queries.q]\nsink = 'console'\n", 3, "neither sql nor operator"),
         ("[streams.'a b']\npath = 'orders/'\n", 1, "is not a name"),
         ("streams = 3\n", 1, "is not a table"),

@@ -42,6 +42,8 @@ _ALIKE = {"bool": "boolean", "integer": "int", "bigint": "long", "text": "string
 _FILES, _BYTES, _LONGEST = 3, 4 << 20, 64 << 20
 #: The most that a record of a CSV table may take.
 _BLOCK = 16 << 20
+#: Those of Spark's options for CSV that a table has, too; others would be passed over.
+CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "nullValue", "emptyValue", "multiLine")
 #: Formats of streams for which Spark takes columns from the names of folders.
 _WITH_FOLDERS = ("parquet", "csv")
 #: What to do with times that Spark does not read.

@@ -13,7 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import BadOption, BadPipeline, UnknownColumn, UnreadableTable
-from penstock.plan.pipeline.columns import as_spark_has_them, check_no_folder_columns, check_times, infer, written
+from penstock.plan.pipeline.columns import (
+    CSV_OPTIONS,
+    as_spark_has_them,
+    check_no_folder_columns,
+    check_times,
+    infer,
+    written,
+)
 from penstock.plan.pipeline.data_files import check_all_read, ending, shown_files
 from penstock.plan.pipeline.lines import Faults, parse
 from penstock.plan.pipeline.lines import Path as Place
@@ -222,6 +229,7 @@ class _Reader:
         path = self._existing(place, said)
         key = _names(said.get("key", ()))
         options = self._options((*place, "options"), said.get("options", {}))
+        self._table_options((*place, "options"), options, CSV_OPTIONS if format_ == "csv" else ())
         columns = None
         if "columns" in said and format_ != "csv":
             self.faults.add((*place, "columns"), BadOption(f"{format_} has columns of its own.", do="Leave them out."))
@@ -237,6 +245,14 @@ class _Reader:
         if columns is None or path is None or len(self.faults.found) > before:
             return None
         return TableFile(name, path, format_, key, columns, changes, said.get("order"), options)
+
+    def _table_options(self, place: Place, options: Mapping[str, str], known: Sequence[str]) -> None:
+        """Refuse what nobody would look at: tables are read by Arrow and not by Spark."""
+        for name in options:
+            if name.lower() not in {one.lower() for one in known}:
+                do = f"There are: {', '.join(known)}." if known else "Leave it out; tables in CSV alone have options."
+                fault = BadOption(f"A table has no option {name!r} here.", why="It would be passed over.", do=do)
+                self.faults.add((*place, name), fault)
 
     def _query(self, name: str, said: dict[str, Any]) -> Query | None:
         place = ("queries", name)
