@@ -36,6 +36,12 @@ def test_a_plan_travels_and_explains_itself():
     assert [side.key for side in plan.sides] == [("k",), ("key",)]
 
 
+@pytest.mark.parametrize("column", [["a"], ["a", "b"], {"a": 1}, None])
+def test_a_band_is_of_one_column_of_each_side(column):
+    with pytest.raises(BadOption, match=r"left=.* does not name one column"):
+        band_join(left=column, right="c")
+
+
 @pytest.mark.parametrize(
     ("error", "match", "options"),
     [

@@ -26,7 +26,7 @@ from penstock.kernels.standing.strategies import BAND_JOIN, BLOCK, SELECT_JOIN, 
 from penstock.kernels.window.windows import TimeWindow
 from penstock.plan.base import Plan, Side
 from penstock.plan.faults import Faults
-from penstock.plan.given import Names, column_names, renaming
+from penstock.plan.given import Names, column_names, renaming, shown
 from penstock.plan.query_source import QuerySource
 from penstock.plan.routing import RangeSide
 from penstock.plan.two_streams import read_times
@@ -58,6 +58,13 @@ def band_join(*, left: str, right: str, on: Names | tuple[Names, Names] = ()) ->
     >>> band_join(left="position", right="position").describe()
     'right.position - left.position in a range'
     """
+    for option, given in (("left", left), ("right", right)):
+        if not isinstance(given, str):
+            raise BadOption(
+                f"{option}={shown(given)} does not name one column.",
+                why="A band is of the difference of one column of each side.",
+                do=f'Give its name: {option}="position".',
+            )
     keys = (on[0], on[1]) if isinstance(on, tuple) and len(on) == 2 else (on, on)
     return BandJoin(((left,), (right,)), (column_names(keys[0]), column_names(keys[1])))
 
