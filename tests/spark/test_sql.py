@@ -337,6 +337,14 @@ def test_a_selection_is_sparks_own_and_a_text_can_be_explained(world, tmp_path):
     assert "shape    selection: rows of STOCK" in ps.sql(f"EXPLAIN {text}", streams=world.streams)
 
 
+def test_a_condition_that_is_null_lets_no_row_through(world, tmp_path):
+    """Read as a DataFrame the query failed in Spark, for which NULL is no boolean."""
+    standing = ps.sql("SELECT SYMBOL FROM STOCK WHERE wanted", streams=world.streams, values={"wanted": None})
+    writer = standing.results.writeStream.format("memory").queryName("nothing").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
+    assert standing.results.sparkSession.table("nothing").count() == 0
+
+
 @pytest.mark.slow
 def test_a_view_of_a_stream_and_a_table(world, tmp_path):
     select = "SELECT name, SUM(amount) AS total FROM updates u JOIN stored s ON u.id = s.id GROUP BY name"

@@ -14,6 +14,7 @@ from penstock.plan.views.expressions import Call, Expression, walk
 from penstock.plan.views.expressions import Column as OurColumn
 from penstock.spark.schema import quoted, spark_schema
 from penstock.spark.views.expressions import build
+from penstock.spark.views.expressions import condition as truth
 from penstock.spark.wire import marks_in
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def chosen(
     def column(part: Any) -> Column:
         return quoted(names(part) if names is not None else part.name)
 
-    rows = frame if condition is None else frame.where(build(condition, column))
+    rows = frame if condition is None else frame.where(truth(condition, column))
     types = [field.dataType for field in spark_schema(schema).fields]
     return rows.select(
         *(build(item, column).cast(kind).alias(name) for (name, item), kind in zip(columns, types, strict=True))
