@@ -346,6 +346,7 @@ FAULTS = [
     ("SELECT a FROM R, S WHERE R.b = S.b WINDOW", "WINDOW", "is followed by"),
     ("SELECT a FROM R, S WHERE R.b = S.b WINDOW 1 min WINDOW 2 min", "WINDOW", "there twice"),
     ("SELECT a FROM R, S WHERE R.b = S.b WINDOW 1 min SHED prop", "SHED prop", "prob"),
+    ("SELECT id FROM updates JOIN stored USING (id) SHED TOPW AFTER 0 s ARCHIVE 'z'", "TOPW", "AFTER no time"),
     ("SELECT a FROM R, S WHERE R.b = S.b WINDOW 1 min ARCHIVE 'x'", "ARCHIVE 'x'", "without SHED"),
     (
         "SELECT a FROM R, S WHERE R.b = S.b WINDOW 1 min SHED PROB ARCHIVE '../x'",

@@ -260,7 +260,10 @@ def _shed(words: list[str]) -> tuple[str, int | None]:
         raise PlanError(
             "SHED is followed by one word.", do="Write SHED PROB; or for tables SHED TOPW AFTER 10 SECONDS."
         )
-    return words[0].lower(), parse_duration(" ".join(words[2:]), option="AFTER")
+    lag = parse_duration(" ".join(words[2:]), option="AFTER")
+    if lag <= 0:
+        raise PlanError("AFTER no time at all every row would be shed.", do="Give a duration above zero.")
+    return words[0].lower(), lag
 
 
 def _path(words: list[str]) -> str:
