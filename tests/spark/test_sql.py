@@ -248,6 +248,34 @@ def test_queries_share_flows_and_each_has_its_own_rows(world, tmp_path):
     assert_same_rows(*told, label="outer")
 
 
+@pytest.mark.slow
+def test_queries_that_share_may_come_and_go_between_runs(spark, tmp_path):
+    """Refused were those without the only one that read a column, and one in the place of another that was alone."""
+    (tmp_path / "in").mkdir()
+    orders = spark.readStream.schema("id long, amount long, note string").parquet(str(tmp_path / "in"))
+    pq.write_table(pa.table({"id": range(100), "name": [f"n{n}" for n in range(100)]}), tmp_path / "stored.parquet")
+    joined = "SELECT o.id, name FROM o JOIN stored s USING (id) WHERE amount > {}"
+
+    def run(number: int, **texts: str) -> None:
+        pq.write_table(
+            pa.table({"id": [number], "amount": [number], "note": ["x"]}), tmp_path / "in" / f"{number}.parquet"
+        )
+        standing = ps.sql(texts, streams={"o": orders}, tables={"stored": tmp_path / "stored.parquet"})
+        standing.start(
+            results=tmp_path / "out", checkpoint=tmp_path / "ck", set_aside=tmp_path / "aside", trigger=FINITE
+        ).wait()
+
+    def values(name: str, column: str) -> list:
+        files = [str(path) for path in (tmp_path / "out" / name).glob("*.parquet")]
+        return sorted(ds.dataset(files, format="parquet").to_table(columns=[column])[column].to_pylist())
+
+    run(1, noted="SELECT id, note FROM o", all="SELECT id FROM o", one=joined.format(0))
+    run(2, all="SELECT id FROM o", other=joined.format(1))
+    run(3, all="SELECT id FROM o", one=joined.format(2), kept="SELECT note FROM o")
+    assert (values("noted", "id"), values("all", "id"), values("kept", "note")) == ([1], [1, 2, 3], ["x"])
+    assert (values("one", "name"), values("other", "name")) == (["n1", "n3"], ["n2"])
+
+
 def _settled(rows: pa.Table, over: pa.Scalar) -> pa.Table:
     """Pairs, and rows without partner from before a moment."""
     paired = pc.and_(pc.is_valid(rows["a"]), pc.is_valid(rows["b"]))

@@ -17,7 +17,7 @@ from penstock.sql.answers import Answer, answer_of
 from penstock.sql.catalogue import Catalogue, Stream
 from penstock.sql.groups import Group, explain, group
 from penstock.sql.parse import Query, parse
-from penstock.sql.plans import inputs_of, plan_of
+from penstock.sql.plans import inputs_of, plan_of, reads_again
 from penstock.sql.standing import Started
 from penstock.testing.event_time import EventTime
 from penstock.testing.host import Host
@@ -144,6 +144,19 @@ def total(function: str) -> Answer:
     schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("y", pa.float64()), ("at", pa.int64())])
     catalogue = Catalogue.of({"t": Stream.of("t", schema, key="id", order="at")})
     return answer_of(parse(f"SELECT {function}(y) AS total FROM t WHERE x BETWEEN 2 AND 7", catalogue))
+
+
+def test_a_group_reads_again_what_its_flow_began_with(tmp_path):
+    pq.write_table(pa.table({"k": [1], "v": ["a"]}), tmp_path / "stock.parquet")
+    names = ("k", "k int64, n", "n", "left_k")
+    stream = pa.schema([(name, pa.int64()) for name in names])
+    known = Catalogue.of({"t": stream}, {"p": tmp_path / "stock.parquet"})
+    for tail in ("", " JOIN p USING (k)"):
+        whole, few = (Group({"q": parse(f"SELECT {columns} FROM t{tail}", known)}) for columns in ("t.*", 't.k, t."n"'))
+        said = plan_of(whole, slots=1).identity()["stream columns"]
+        assert reads_again(few, said).columns(0) == names
+        assert plan_of(reads_again(few, said), slots=1).identity() == plan_of(whole, slots=1).identity()
+        assert reads_again(few, f"gone int64, {said}") == few
 
 
 def test_totals_are_exact_and_go_on_after_a_restart():

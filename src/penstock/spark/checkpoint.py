@@ -256,3 +256,10 @@ def _entries(log: Path, begin: int, end: int) -> Iterator[Path]:
         number, _, kind = entry.name.partition(".")
         if kind in ("", "compact") and number.isdigit() and begin <= int(number) <= end:
             yield entry
+
+
+def begun_as(path: Path) -> dict[str, str]:
+    """What the plan was that a checkpoint belongs to; nothing where there is none, or it cannot be read."""
+    owner = path / _OWNER
+    said = read_whole(owner) if owner.exists() else None
+    return dict(said["identity"]) if said else {}

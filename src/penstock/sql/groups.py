@@ -37,9 +37,13 @@ MEMORY = 64 << 20
 
 @dataclass(frozen=True)
 class Group:
-    """Queries of one key, by name, in the order of their names."""
+    """Queries of one key, by name, in the order of their names.
+
+    `also` are columns of its stream that are read, whether a query looks at them or not.
+    """
 
     queries: Mapping[str, Query]
+    also: tuple[str, ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -86,6 +90,7 @@ class Group:
         """The columns of a source that the group looks at, in the source's order."""
         source = self.catalogue.source(self.sources[side])
         used = {name for query in self.queries.values() for name in _used(query, side)}
+        used |= {*self.also} if side == 0 else set()
         if isinstance(source, Stream):
             used |= {name for name in (source.event_time,) if name is not None and self.operator != "join_table"}
             if isinstance(self.shape, RangeAggregate):

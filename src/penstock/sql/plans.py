@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -65,6 +65,23 @@ def inputs_of(group: Group, *, every_column: bool = False) -> tuple[Input, ...]:
         fields += [pa.field(every, pa.int32())] if every else []
         found.append(Input(name, columns, pa.schema(fields), every))
     return tuple(found)
+
+
+def reads_again(group: Group, said: str) -> Group:
+    """The group over the columns that its flow began with, in the words of a plan's identity.
+
+    Queries of it may have gone since then, and with them the only ones that looked at some of these. Of a stream that
+    lacks them now, the group as it is.
+    """
+    stream = group.catalogue.stream(group.sources[0])
+    prefix = group.shape.prefix if isinstance(group.shape, TableJoin) else ""
+    names, rest = [], f"{said}, "
+    for column in stream.schema:
+        own, _, others = rest.partition(f"{prefix}{column.name} {column.type}, ")
+        if not own and len(others) < len(rest):
+            names.append(column.name)
+            rest = others
+    return group if rest else replace(group, also=tuple(names))
 
 
 def _every(schema: pa.Schema, side: int) -> str:

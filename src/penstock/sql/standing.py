@@ -16,13 +16,14 @@ from penstock.errors import BadOption
 from penstock.operators.join_streams import archive as archive_places
 from penstock.plan.answering import AnsweringPlan
 from penstock.plan.base import Plan
+from penstock.spark.checkpoint import begun_as
 from penstock.spark.queries import answered, chosen, is_plain, is_usual, named
 from penstock.spark.runtime import run
 from penstock.spark.slots import usual_slots
 from penstock.sql.answers import Answer
 from penstock.sql.groups import Group, explain
 from penstock.sql.parse import Query
-from penstock.sql.plans import inputs_of, plan_of
+from penstock.sql.plans import inputs_of, plan_of, reads_again
 from penstock.sql.shapes import BandJoin, RangeAggregate, Selection, SelectJoin, TableJoin, WindowJoin
 from penstock.tables.places import place_of
 
@@ -150,11 +151,12 @@ class Opened:
 
     def __init__(self, group_: Group, frames: Mapping[str, DataFrame], slots: int | None) -> None:
         self.group = group_
-        self._frames = frames
+        self._frames, self._slots = frames, slots
         first = frames[group_.sources[0]]
         inner = plan_of(group_, slots=usual_slots(first.sparkSession) if slots is None else slots)
         assert isinstance(inner, Plan)
-        self.channels = {name: self._channel_of(name) for name in group_.queries}
+        # Also of one query alone: another that takes its place has its own output, which begins with it.
+        self.channels = {name: f"results_{name}" for name in group_.queries}
         self.plan = AnsweringPlan(
             inner,
             {channel: partial(_made, group_, name) for name, channel in self.channels.items()},
@@ -165,14 +167,19 @@ class Opened:
         inputs = [named(frames[one.stream], one.columns, one.every) for one in inputs_of(group_)]
         self.flow: Flow = run(self.plan, inputs)
 
-    def _channel_of(self, name: str) -> str:
-        return "results" if len(self.group.queries) == 1 else f"results_{name}"
-
     @property
     def id(self) -> str:
         """A name for its checkpoint: the same whichever queries of its shape there are."""
         said = hashlib.sha256(repr(self.group.shape.group_key).encode()).hexdigest()[:10]
         return f"{self.group.shape.kind.replace(' ', '-')}-{said}"
+
+    def _begun(self, checkpoint: Path) -> Flow:
+        """Its flow, reading what it read when it began, if other queries were in it then."""
+        said = begun_as(checkpoint).get("stream columns")
+        if said is None or not isinstance(self.group.shape, Selection | TableJoin):
+            return self.flow
+        group_ = reads_again(self.group, said)
+        return self.flow if group_ == self.group else Opened(group_, self._frames, self._slots).flow
 
     def channel(self, name: str) -> DataFrame:
         """The results of a query: of a selection by Spark's own expressions where they say the same, of others from
@@ -197,10 +204,11 @@ class Opened:
             places |= archive_places(shape.archive)
         if isinstance(shape, TableJoin) and shape.archive is not None:
             places["shed"] = shape.archive
+        flow = self._begun(checkpoint / self.id)
         if aside is not None:
-            others = [channel for channel in self.flow.channels if channel not in places]
+            others = [channel for channel in flow.channels if channel not in places]
             places |= {channel: str(Path(aside) / self.id / channel) for channel in others}
-        return self.flow.start(checkpoint=str(checkpoint / self.id), trigger=trigger, **places)
+        return flow.start(checkpoint=str(checkpoint / self.id), trigger=trigger, **places)
 
 
 def _wait_for_turn(started: Sequence[Running]) -> None:
