@@ -14,7 +14,7 @@ import pytest
 from penstock.errors import BadQuery
 from penstock.sql import rows as compiled
 from penstock.sql.answers import answer_of
-from penstock.sql.catalogue import Catalogue
+from penstock.sql.catalogue import Catalogue, Function
 from penstock.sql.parse import parse
 from tests.sql.expressions import SCHEMA, Writer, rows
 
@@ -129,6 +129,20 @@ def test_constants_beside_floating_numbers_are_floating_numbers(constant):
     query = parse(text, Catalogue.of({"r": schema}), {"told": Decimal("0.1")})
     given = pa.RecordBatch.from_pylist([{"x": 0.1, "m": Decimal("0.10")}, {"x": 0.2, "m": Decimal("0.20")}], schema)
     assert answer_of(query)(given).to_pylist() == [{"c": 0.1, "d": 0.2}]
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT odd(j) AS c FROM r", "SELECT j AS k, odd(j) AS c FROM r", "SELECT j AS c FROM r WHERE odd(j) > 0"]
+)
+def test_a_function_that_leaves_out_rows_is_refused(text):
+    """Alone in SELECT it gave that many rows, each with the value of another."""
+    function = Function("odd", lambda given: given.filter(pc.equal(pc.bit_wise_and(given, 1), 1)), pa.int64())
+    catalogue = Catalogue.of({"r": pa.schema([("j", pa.int64())])}, functions={"odd": function})
+    answer = answer_of(parse(text, catalogue))
+    given = pa.record_batch([[1, 2, 3]], ["j"])
+    with pytest.raises(BadQuery, match="'odd' gave 2 values for 3 rows"):
+        answer(given)
+    assert answer(given.slice(0, 1)).column("c").to_pylist() == [1]
 
 
 def test_decimals_that_are_parts_of_one_are_cast_to_whole_numbers():

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as pt
 
+from penstock.errors import BadQuery
 from penstock.plan.views.expressions import Call, Column, Expression, Literal
 from penstock.sql.catalogue import Catalogue, Function
 
@@ -89,12 +90,21 @@ class _Evaluation:
             case Call("case", arguments):
                 return self._case([self.value(argument) for argument in arguments])
             case Call("registered", arguments, name):
-                function = self._functions[name]
-                given = [_array(self.value(argument), self._length) for argument in arguments]
-                return pa.array(function.apply(*given), function.returns)
+                return self._registered(self._functions[name], [self.value(argument) for argument in arguments])
             case Call(function, arguments, detail):
                 return _FUNCTIONS[function]([self.value(argument) for argument in arguments], detail)
         raise AssertionError(f"{expression} is not a part of a row")
+
+    def _registered(self, function: Function, arguments: list[Datum]) -> Datum:
+        found = function.apply(*(_array(argument, self._length) for argument in arguments))
+        if not hasattr(found, "__len__") or len(found) != self._length:
+            said = f"{len(found):,} values" if hasattr(found, "__len__") else f"a {type(found).__name__}"
+            raise BadQuery(
+                f"The function {function.name!r} gave {said} for {self._length:,} rows.",
+                why="Nobody could say which value is of which row.",
+                do="Give an array with one value for each row, also where there are none; NULL where nothing is known.",
+            )
+        return pa.array(found, function.returns)
 
     def _in(self, subject: Datum, choices: list[Datum]) -> Datum:
         found = [_FUNCTIONS["equal"]([subject, choice], "") for choice in choices]
