@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import BadQuery
+from penstock.errors import BadOption, BadQuery
 from penstock.kernels.contract import Portion
 from penstock.sql.answers import Answer, answer_of
 from penstock.sql.catalogue import Catalogue, Stream
 from penstock.sql.groups import Group, explain, group
 from penstock.sql.parse import Query, parse
 from penstock.sql.plans import inputs_of, plan_of, reads_again
+from penstock.sql.run import sql
 from penstock.sql.standing import Started
 from penstock.testing.event_time import EventTime
 from penstock.testing.host import Host
@@ -66,6 +67,22 @@ def test_a_group_is_described_alike_by_all_of_its_queries():
             len({query.shape.describe() for query in one.queries.values()}) == len(one.queries)
             or one.operator == "filter"
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"values": {1: 2}}, "values has 1, which is no name"),
+        ({"values": {"low": 1, "LOW": 2}}, "values has 'LOW' twice"),
+        ({"functions": {"f": (abs, pa.int64()), "F": (abs, pa.int64())}}, "functions has 'F' twice"),
+        ({"functions": {"f": (abs, "bool")}}, "'f' comes without its type"),
+        ({"functions": {"f": abs}}, "'f' comes without its type"),
+    ],
+)
+def test_what_is_given_by_name_is_looked_at_first(given, match):
+    """Of two names that differ by letter case one was lost; others ended in a trace."""
+    with pytest.raises(BadOption, match=match):
+        sql("SELECT low FROM t", **given)
 
 
 def test_what_a_text_promises_is_planned_to_the_second():

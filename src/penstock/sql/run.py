@@ -137,9 +137,15 @@ def sql(
     ):
         if of_names is not None and not isinstance(of_names, Mapping):
             raise BadOption(f"{option} is {kind_of(of_names)}.", do=f"Give them by name: {option}={example}.")
+        _check_names(option, of_names or {}, example)
     given: Mapping[str, Any] = functions or {}
     for name, function in given.items():
-        if not isinstance(function, tuple) or len(function) != 2 or not callable(function[0]):
+        if (
+            not isinstance(function, tuple)
+            or len(function) != 2
+            or not callable(function[0])
+            or not isinstance(function[1], pa.DataType)
+        ):
             raise BadOption(
                 f"The function {name!r} comes without its type.",
                 do=f"Give what to call and the type that it returns: {{{name!r}: (function, pa.float64())}}.",
@@ -165,6 +171,20 @@ def sql(
         return next(iter(views.values()))
     flowing = {name: query for name, query in queries.items() if name not in views}
     return Standing(queries, [Opened(one, frames, slots) for one in group(flowing)], views)
+
+
+def _check_names(option: str, given: Mapping[str, Any], example: str) -> None:
+    """Names are texts, and letter case tells none apart: of two that differ by it one would be lost."""
+    known: set[str] = set()
+    for name in given:
+        said: object = name
+        if not isinstance(said, str):
+            raise BadOption(f"{option} has {said!r}, which is no name.", do=f"Give them by name: {option}={example}.")
+        if said.lower() in known:
+            raise BadOption(
+                f"{option} has {said!r} twice.", why="Letter case does not tell names apart.", do="Leave one out."
+            )
+        known.add(said.lower())
 
 
 def _texts(text: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
