@@ -145,6 +145,23 @@ def test_a_function_that_leaves_out_rows_is_refused(text):
     assert answer(given.slice(0, 1)).column("c").to_pylist() == [1]
 
 
+def test_what_a_function_gives_is_calculated_with_as_a_column_of_its_type_is():
+    """Numbers without a sign could not fall below zero, and decimals were not compared exactly."""
+    schema = pa.schema([("u", pa.uint32()), ("m", pa.decimal128(22, 2))])
+    functions = {field.name: Function(f"f{field.name}", lambda given: given, field.type) for field in schema}
+    known = Catalogue.of({"r": schema}, functions={one.name: one for one in functions.values()})
+    given = pa.RecordBatch.from_pylist([{"u": 1, "m": Decimal("12345678901234567.88")}], schema)
+
+    def calculated(u: str, m: str) -> pa.RecordBatch:
+        return answer_of(
+            parse(f"SELECT {u} AS a, {u} - 2 AS b, {m} + 1 AS c, {m} = 12345678901234567.89 AS d FROM r", known)
+        )(given)
+
+    found = calculated("fu(CAST(u AS INT))", "fm(m)")
+    assert found == calculated("u", "m")
+    assert found.to_pylist() == [{"a": 1, "b": -1, "c": 12345678901234569.0, "d": False}]
+
+
 def test_decimals_that_are_parts_of_one_are_cast_to_whole_numbers():
     schema = pa.schema([("rate", pa.decimal128(4, 4)), ("part", pa.decimal128(38, 38))])
     given = pa.table({"rate": ["0.9876", "-0.5", None], "part": ["-0.99", "0", "0.1"]}).cast(schema)

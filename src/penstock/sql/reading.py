@@ -265,6 +265,9 @@ class Reading(Analysis):
                 return detail.startswith("decimal")
             case Call("coalesce" | "case", arguments):
                 return any(self.is_decimal(argument) for argument in arguments)
+            case Call("registered", _, name):
+                function = self._catalogue.function(name)
+                return function is not None and "decimal" in str(function.returns)
             case Literal(_, "decimal"):
                 return True
         return False

@@ -65,6 +65,11 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return wider.get(kind, kind)
 
 
+def _plain(found: Datum) -> Datum:
+    plain = plain_type(found.type)
+    return found if found.type == plain else found.cast(plain)
+
+
 def _array(found: Datum, length: int) -> pa.Array:
     if isinstance(found, pa.Scalar):
         return pa.nulls(length, found.type) if not found.is_valid else pa.repeat(found, length)
@@ -80,9 +85,7 @@ class _Evaluation:
     def value(self, expression: Expression) -> Datum:
         match expression:
             case Column():
-                found = self._rows(expression)
-                plain = plain_type(found.type)
-                return found if found.type == plain else found.cast(plain)
+                return _plain(self._rows(expression))
             case Literal(value, kind):
                 return _literal(value, kind)
             case Call("in", (subject, *choices)):
@@ -104,7 +107,7 @@ class _Evaluation:
                 why="Nobody could say which value is of which row.",
                 do="Give an array with one value for each row, also where there are none; NULL where nothing is known.",
             )
-        return pa.array(found, function.returns)
+        return _plain(pa.array(found, function.returns))
 
     def _in(self, subject: Datum, choices: list[Datum]) -> Datum:
         found = [_FUNCTIONS["equal"]([subject, choice], "") for choice in choices]
