@@ -227,3 +227,13 @@ def test_a_negative_constant_has_all_its_digits():
     query = analyse("SELECT k FROM t WHERE x > -12345678901234567890.123456789012345678", {"t": schema})
     least = Literal(Decimal("-12345678901234567890.123456789012345678"), "decimal")
     assert query.filters == (Call("greater", (Column(0, "x"), least)),)
+
+
+@pytest.mark.parametrize("digits", [".1234567", ",0000000001"])
+def test_a_time_that_is_finer_than_a_microsecond_is_refused(digits):
+    """It was taken for another, before it."""
+    schema = pa.schema([("k", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    text = "SELECT k FROM t WHERE at = TIMESTAMP '2026-01-01 10:00:00{}'"
+    with pytest.raises(NotMaintainable, match="finer than a microsecond"):
+        analyse(text.format(digits), {"t": schema})
+    assert analyse(text.format(".123456000"), {"t": schema}).filters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import MAX_PREC, Context, Decimal, InvalidOperation
@@ -52,6 +53,8 @@ _NUMERIC_TYPES = {
     exp.DataType.Type.DOUBLE: ("double", kinds.FLOAT),
 }
 MOST_IN_LIST = 1000
+#: A time with digits that Python would leave out.
+_FINER = re.compile(r"[.,]\d{6}\d*[1-9]")
 #: Those of a decimal.
 MOST_DIGITS = 38
 #: Where Python would round to 28 digits.
@@ -386,6 +389,9 @@ def _moment(node: Node, to: object) -> Typed:
         if to == exp.DataType.Type.DATE:
             return Literal(date.fromisoformat(node.this.this), kinds.DATE), kinds.DATE
         if to in (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.DATETIME):
+            if _FINER.search(node.this.this):
+                why = "It is finer than a microsecond, as no time here is."
+                raise refuse(shown(node), why, "Leave out the digits after the sixth.")
             moment = datetime.fromisoformat(node.this.this)
             moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)  # a zone may carry it out of the calendar
             return Literal(moment, kinds.TIME), kinds.TIME
