@@ -73,6 +73,7 @@ def test_a_query_starts_no_process_for_its_files(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": range(5)}), tmp_path / "in" / "rows.parquet")
     (tmp_path / "file").write_text("four")
     (tmp_path / "link").symlink_to(tmp_path / "file")
+    tmp_path.chmod(0o2755)
     environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
     query = [sys.executable, "-c", _QUERY, str(tmp_path)]
     said = subprocess.run(query, env=environment, capture_output=True, text=True, check=True, timeout=300)
@@ -82,3 +83,5 @@ def test_a_query_starts_no_process_for_its_files(tmp_path: Path) -> None:
     assert f"readlink {tmp_path}/link" in lines
     assert [line for line in lines if not line.endswith((f"{tmp_path}/link", f"{tmp_path}/file"))] == []
     assert (tmp_path / "ck" / "commits" / "0").stat().st_mode & 0o777 == 0o644
+    # A directory gives its group to what is made in it, as far down as it goes.
+    assert [(tmp_path / place).stat().st_mode & 0o7777 for place in ("ck/commits", "out")] == [0o2755, 0o2755]

@@ -4,8 +4,6 @@ import java.io.IOException;
 import java.net.URI;
 import java.net.URISyntaxException;
 import java.nio.file.Files;
-import java.nio.file.attribute.PosixFileAttributeView;
-import java.nio.file.attribute.PosixFilePermissions;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.ChecksumFs;
 import org.apache.hadoop.fs.DelegateToFileSystem;
@@ -37,12 +35,17 @@ public final class LocalFiles extends LocalFileSystem {
   private static final class Raw extends RawLocalFileSystem {
     @Override
     public void setPermission(Path path, FsPermission permission) throws IOException {
-      var view = Files.getFileAttributeView(pathToFile(path).toPath(), PosixFileAttributeView.class);
-      if (view == null || permission.getStickyBit()) {
+      var place = pathToFile(path).toPath();
+      if (!place.getFileSystem().supportedFileAttributeViews().contains("unix")) {
         super.setPermission(path, permission);
-      } else {
-        view.setPermissions(PosixFilePermissions.fromString(permission.toString()));
+        return;
       }
+      int mode = permission.toShort();
+      if (Files.isDirectory(place)) {
+        // As chmod has it: a directory goes on giving its group to what is made in it.
+        mode |= (int) Files.getAttribute(place, "unix:mode") & 06000;
+      }
+      Files.setAttribute(place, "unix:mode", mode);
     }
 
     @Override
