@@ -387,6 +387,11 @@ def test_unknown_channels_and_places_are_refused_before_anything_runs(desk):
         flow.start(checkpoint=str(desk.folder / "ck"))
     with pytest.raises(BadOption, match="results: s3a://bucket/out is not a local path"):
         flow.start(results="s3a://bucket/out", checkpoint=str(desk.folder / "ck"))
+    (desk.folder / "link").symlink_to("out")
+    for same in ("out", "link", "ck/../out", "link/below"):
+        places = {"results": str(desk.folder / "out"), "set_aside": f"{desk.folder}/{same}"}
+        with pytest.raises(BadOption, match="set_aside .* lies in the directory of results|results .* of set_aside"):
+            flow.start(**places, checkpoint=str(desk.folder / "ck"))
     (desk.folder / "full").mkdir()
     (desk.folder / "full" / "thesis.txt").write_text("mine")
     places = {"results": str(desk.folder / "full"), "set_aside": str(desk.folder / "aside")}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import os
 import uuid
 import warnings
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import BadOption
@@ -180,10 +182,12 @@ class Flow:
         if not places:
             raise BadOption("No channel has a place.", do='Give at least results="some/directory".')
         whole = {name: place_of(place, name) for name, place in {**places, "checkpoint": checkpoint}.items()}
-        for (one, here), (other, there) in itertools.permutations(whole.items(), 2):
-            if here == there or there in here.parents:
+        # One directory has many paths: with links in them, or steps upwards.
+        real = {name: Path(os.path.realpath(place)) for name, place in whole.items()}
+        for one, other in itertools.permutations(whole, 2):
+            if real[one] == real[other] or real[other] in real[one].parents:
                 raise BadOption(
-                    f"{one} ({here}) lies in the directory of {other} ({there}).",
+                    f"{one} ({whole[one]}) lies in the directory of {other} ({whole[other]}).",
                     why="Readers and the commits of the one would meet files of the other.",
                     do="Give each a directory of its own, side by side.",
                 )
