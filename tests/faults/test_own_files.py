@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pyarrow as pa
@@ -320,6 +321,19 @@ def test_checkpoint_of_a_query_that_ended_unattended_is_free(tmp_path: Path) -> 
     second = Running(Mock(), checkpoint(tmp_path / "ck", on="a"))
     second.query = type("OfAJvmThatIsGone", (), {"isActive": property(lambda self: 1 // 0)})()
     checkpoint(tmp_path / "ck", on="a").close()
+
+
+@pytest.mark.parametrize("seconds", ["10", True, float("nan"), [1]])
+def test_who_waits_for_what_is_no_time_does_not_give_the_checkpoint_away(tmp_path: Path, seconds: Any) -> None:
+    running = Running(Mock(), checkpoint(tmp_path / "ck", on="a"))
+    # As Java counts milliseconds.
+    running.query = Mock(isActive=True, awaitTermination=lambda seconds: not int(seconds * 1000).to_bytes(8, "big"))
+    with pytest.raises(BadOption, match="no number of seconds"):
+        running.wait(seconds)
+    for long in (0, -1, 10**400, float("inf")):
+        assert not running.wait(long)
+    with pytest.raises(CheckpointInUse):
+        checkpoint(tmp_path / "ck", on="a")
 
 
 def test_other_plan_is_refused_with_what_differs(tmp_path: Path) -> None:

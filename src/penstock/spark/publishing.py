@@ -76,10 +76,9 @@ class Publishing(Running):
             warnings.warn(text, stacklevel=2)
         self._waiting = text
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """As `Running.wait`."""
+    def _wait(self, seconds: float | None) -> bool:
         try:
-            ended = super().wait(seconds)
+            ended = super()._wait(seconds)
         except BaseException:
             self._leave()
             raise

@@ -6,9 +6,11 @@ import contextlib
 import signal
 import threading
 import time
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import SourceLost
+from penstock.errors import BadOption, SourceLost
+from penstock.plan.given import shown
 from penstock.spark.failures import cause
 from penstock.spark.signals import interrupts_are_free, stop_on_signal
 
@@ -21,6 +23,20 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks at the times of all input files.
 _LOOK_AGAIN = 10.0
+#: Seconds that Java can count in milliseconds, and that nobody waits for.
+_EVER = 1e9
+
+
+def _seconds(given: float | None) -> float | None:
+    """How long to wait, as Spark takes it. A fault that came out of its call would pass for the end of the query."""
+    if given is None:
+        return None
+    said: object = given
+    if isinstance(said, bool) or not isinstance(said, Real) or said != said:
+        raise BadOption(
+            f"wait({shown(said)}): this is no number of seconds.", do="Give one, or none to wait for the end."
+        )
+    return min(max(given, 0.001), _EVER)
 
 
 class Running:
@@ -70,6 +86,7 @@ class Running:
 
         Ctrl-C meanwhile stops it as `stop` does, and is raised after that, unless the program handles it itself.
         """
+        seconds = _seconds(seconds)
         if not interrupts_are_free():
             return self._wait(seconds)
         with stop_on_signal(self, signals=(signal.SIGINT,)) as asked:
@@ -81,7 +98,7 @@ class Running:
     def _wait(self, seconds: float | None) -> bool:
         try:
             # Spark's annotation says int; it takes fractions of a second too.
-            ended = self.query.awaitTermination(None if seconds is None else max(seconds, 0.001))  # type: ignore[arg-type]
+            ended = self.query.awaitTermination(seconds)  # type: ignore[arg-type]
         except Exception as failure:
             self._checkpoint.close()
             raise cause(failure) from None
