@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from penstock.server.limits import Limits
+from penstock.server.pipelines import checked
 from penstock.server.reading import Offset
 from tests.server.conftest import eventually
-from tests.server.dry import Served, commit, events, orders, served
+from tests.server.dry import DryEngine, Served, commit, events, orders, served
 
 BIG = "SELECT order_id FROM orders WHERE quantity >= 5"
 ALL = "SELECT * FROM orders"
@@ -259,6 +260,41 @@ def test_old_results_go_when_there_are_too_many_and_that_is_said(tmp_path: Path)
         assert server.engine.results("everything").rows.num_rows == len(left)
         with server.client() as client:
             assert client.get("/queries/everything/results", params={"after": "1-0"}).status_code == 410
+
+
+def test_who_comes_without_an_offset_begins_with_what_is_kept(tmp_path: Path) -> None:
+    """Whoever did had the page that the first one had, and was then told that what follows is gone."""
+
+    def followed(server: Served) -> list[int]:
+        seen: list[int] = []
+        with server.client() as client, client.stream("GET", "/queries/everything/events") as stream:
+            for kind, _, data in events(stream.iter_lines()):
+                assert kind == "rows", data
+                seen += [row["order_id"] for row in data["rows"]]
+                if seen[-1] == last:
+                    break
+        return seen
+
+    with served(tmp_path, Limits(kept=20_000, event_rows=50)) as server:
+        register(server, "everything", ALL)
+        last = 99
+        commit(server.engine, "everything", orders(0, 100, "x" * 200))
+        assert followed(server) == list(range(100))
+        for n in range(1, 12):
+            commit(server.engine, "everything", orders(100 * n, 100, "x" * 200))
+        last = 1199
+        kept = server.engine._groups["g1"].committed
+        eventually(lambda: kept.last == 11 and kept.first > 1 and sum(kept._sizes.values()) <= 20_000, 20)
+        left = followed(server)
+        assert left == list(range(100 * kept.first, 1200))
+    again = DryEngine(checked(tmp_path / "pipeline.toml")[0], None)  # type: ignore[arg-type]
+    early = again.results("everything")  # before its group is there
+    again.start()
+    try:
+        eventually(lambda: again.status("everything")["state"] == "running", 20)
+        assert again.results("everything", after=early.next).rows.column("order_id").to_pylist() == left
+    finally:
+        again.stop()
 
 
 def test_the_description_says_how_calls_fail(server: Served) -> None:

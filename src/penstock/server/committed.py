@@ -22,6 +22,17 @@ def last_committed(place: Path) -> int:
     return max(Ledger(place, "").batches(), default=-1)
 
 
+def first_kept(place: Path) -> int:
+    """The first batch of a channel's folder that was not deleted for want of room."""
+    path = _trimmed(place)
+    said = read_whole(path) if path.exists() else None
+    return int(said["first"]) if said else 0
+
+
+def _trimmed(place: Path) -> Path:
+    return place / "_penstock" / "first.json"
+
+
 class Committed:
     """One channel of a group. Batches are numbered from 0, without a gap."""
 
@@ -42,8 +53,7 @@ class Committed:
     def _open(self) -> None:
         """What is there when a server starts."""
         self._scan()
-        said = read_whole(self._trimmed) if self._trimmed.exists() else None
-        self.first = int(said["first"]) if said else 0
+        self.first = first_kept(self.place)
         for number in [n for n in self._numbers if n < self.first]:
             self._delete(number)  # a crash came between
         self.look()
@@ -66,10 +76,6 @@ class Committed:
             bisect.insort(self._numbers, number)
         self._files[number] = names
         self._sizes[number] = size
-
-    @property
-    def _trimmed(self) -> Path:
-        return self.place / "_penstock" / "first.json"
 
     def _delete(self, number: int) -> None:
         self._numbers.remove(number)
@@ -133,7 +139,7 @@ class Committed:
             if going:
                 # First what is no longer there, then the deed: who is told of a batch finds it.
                 self.first = going[-1] + 1
-                write_whole(self._trimmed, {"first": self.first})
+                write_whole(_trimmed(self.place), {"first": self.first})
                 for number in going:
                     self._delete(number)
             return len(going)

@@ -22,7 +22,7 @@ from penstock.plan.pipeline.csv_tables import settled
 from penstock.plan.pipeline.spec import Pipeline, Query
 from penstock.plan.units import parse_duration
 from penstock.server.books import Books, Entry
-from penstock.server.committed import Committed, last_committed
+from penstock.server.committed import Committed, first_kept, last_committed
 from penstock.server.group import Group
 from penstock.server.keeper import Keeper
 from penstock.server.limits import Limits
@@ -260,7 +260,8 @@ class Engine:
             raise BadOption(f"{name!r} is a view, which has an answer and no results.", do="Read it: /views/{name}.")
         count = min(limit or self.limits.rows, self.limits.rows)
         if group is None:
-            return Page(made.schema.empty_table(), after or Offset(entry.since, 0), False)
+            begin = max(entry.since, first_kept(self._place(entry.group, made)))
+            return Page(made.schema.empty_table(), after or Offset(begin, 0), False)
         group.committed.look()
         reader = self._keeper.reader(entry, made, group)
         try:

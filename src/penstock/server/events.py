@@ -120,7 +120,7 @@ class Hub:
             event = await run_in_threadpool(self._read, name, number, after)
         finally:
             del self._asked[key]
-        if event is not None:
+        if event is not None and after is not None:  # where results begin changes when old ones go
             self._keep(key, event)
         return event
 
