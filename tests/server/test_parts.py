@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import BadOption
+from penstock.errors import BadOption, ResultsGone
 from penstock.server.books import Entry
 from penstock.server.changes import agree
 from penstock.server.committed import Committed, last_committed
@@ -113,6 +113,31 @@ def test_pages_of_any_size_are_the_same_rows(
     assert read_page(committed, reader, after, limit, since, None).rows.num_rows == 0
     # Found again in another order of looking, as after a restart.
     assert read_page(Committed(place, SCHEMA), reader, None, 1000, since, None).rows == whole.rows
+
+
+@pytest.mark.parametrize("open_already", [False, True])
+def test_rows_that_are_deleted_while_they_are_read_are_gone_and_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_already: bool
+) -> None:
+    def read(batch: int) -> pa.Table:
+        """The first two batches are deleted when the second is to be read."""
+        if batch == 1:
+            committed.trim(0, 2)
+            if open_already:
+                raise FileNotFoundError("part-00000001")
+        return whole(batch)
+
+    for after in (Offset(0, 1), None):
+        write(tmp_path / str(after), [2, 2, 2, 2])
+        committed, reader = Committed(tmp_path / str(after), SCHEMA), Everything(SCHEMA)
+        whole = committed.read
+        monkeypatch.setattr(committed, "read", read)
+        if after is None:
+            left = read_page(committed, reader, None, 10, 0, None).rows["n"].to_pylist()
+            assert sorted(left) == [4, 5, 6, 7]
+        else:
+            with pytest.raises(ResultsGone, match="before batch 2 are no longer kept"):
+                read_page(committed, reader, after, 10, 0, None)
 
 
 def test_a_batch_is_there_when_all_of_its_files_are(tmp_path: Path) -> None:

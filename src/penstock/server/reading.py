@@ -182,13 +182,26 @@ def read_page(
     committed: Committed, reader: Reader, after: Offset | None, limit: int, since: int, until: int | None
 ) -> Page:
     """At most `limit` rows from an offset on, of batches from `since` and up to `until`."""
-    first = max(since, committed.first)
-    if after is not None and since <= after.batch < committed.first:
-        raise ResultsGone(
-            f"Results before batch {committed.first} are no longer kept; batch {after.batch} was asked for.",
-            do=f"Go on from {Offset(first, 0)}; what lies between is lost to this reader.",
-        )
-    at = max(after or Offset(first, 0), Offset(first, 0))
+    while True:
+        first = Offset(max(since, committed.first), 0)
+        if after is not None and since <= after.batch < committed.first:
+            raise ResultsGone(
+                f"Results before batch {committed.first} are no longer kept; batch {after.batch} was asked for.",
+                do=f"Go on from {first}; what lies between is lost to this reader.",
+            )
+        begin = max(after or first, first)
+        try:
+            page = _page(committed, reader, begin, limit, until)
+        except FileNotFoundError:
+            if committed.first <= begin.batch:
+                raise
+            continue
+        if committed.first <= begin.batch:
+            return page
+        # Some of it was deleted meanwhile, and rows may be missing.
+
+
+def _page(committed: Committed, reader: Reader, at: Offset, limit: int, until: int | None) -> Page:
     end = committed.last if until is None else min(until, committed.last)
     parts: list[pa.Table] = []
     left = limit
