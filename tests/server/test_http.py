@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from penstock.server.limits import Limits
@@ -122,7 +123,7 @@ def test_results_are_followed_and_gone_on_with_by_the_last_id(server: Served) ->
                 if len(seen) % 14 == 0 or len(seen) == 60:
                     break  # hang up, and come back
     assert seen == list(range(60))
-    assert Offset.of(last, server.engine.number("everything")) == Offset(2, 0)
+    assert Offset.of(last, server.engine.owner("everything")) == Offset(2, 0)
 
 
 def test_an_offset_of_a_query_that_was_removed_is_refused_by_the_next_of_its_name(server: Served) -> None:
@@ -140,6 +141,21 @@ def test_an_offset_of_a_query_that_was_removed_is_refused_by_the_next_of_its_nam
         for path, said in (("results", {"params": {"after": old}}), ("events", {"headers": {"Last-Event-ID": old}})):
             answer = client.get(f"/queries/mine/{path}", **said)
             assert (answer.status_code, answer.json()["error"]["kind"]) == (410, "ResultsGone")
+
+
+def test_an_offset_of_another_folder_is_refused(tmp_path: Path) -> None:
+    """Queries have the same numbers there, as those of a pipeline's file have when it gets another folder."""
+
+    def read(place: str, batches: int, after: str | None) -> httpx.Response:
+        with served(tmp_path / place) as server, server.client() as client:
+            register(server, "mine", ALL)
+            for first in range(batches):
+                commit(server.engine, "mine", orders(10 * first, 10))
+            eventually(lambda: len(server.engine.results("mine").rows) == 10 * batches)
+            return client.get("/queries/mine/results", params={} if after is None else {"after": after})
+
+    old = read("before", 5, None).json()["next"]
+    assert read("now", 1, old).status_code == 410
 
 
 def test_news_reach_those_who_wait(server: Served) -> None:

@@ -208,7 +208,7 @@ def test_readers_of_an_aggregate_go_on_where_they_were(function: str, since: int
 @pytest.mark.parametrize("text", ["", "1", "1-", "-1-2", "1-2-3", "a-b", "9" * 20 + "-1", "1-2\n", ".1-2", "1.2"])
 def test_what_is_no_offset_is_refused(text: str) -> None:
     with pytest.raises(BadOption, match="not an offset"):
-        Offset.of(text, 1)
+        Offset.of(text, "f3b1-1")
 
 
 def test_values_that_json_does_not_have_are_text() -> None:

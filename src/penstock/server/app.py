@@ -148,25 +148,25 @@ def _queries(app: FastAPI, engine: Engine, hub: Hub, limits: Limits) -> None:
     @app.get("/queries/{name}/results", responses=failing(400, 404, 410))
     def results(
         name: str,
-        after: Annotated[str | None, Query(max_length=40, description="the `next` of an earlier answer")] = None,
+        after: Annotated[str | None, Query(max_length=80, description="the `next` of an earlier answer")] = None,
         limit: RowLimit = 1000,
     ) -> dict[str, Any]:
         """Results that are there now, from an offset on."""
-        number = engine.number(name)
-        page = engine.results(name, after=None if after is None else Offset.of(after, number), limit=limit)
-        return {"rows": as_json(page.rows), "next": page.next.told(number), "more": page.more}
+        owner = engine.owner(name)
+        page = engine.results(name, after=None if after is None else Offset.of(after, owner), limit=limit)
+        return {"rows": as_json(page.rows), "next": page.next.told(owner), "more": page.more}
 
     @app.get("/queries/{name}/events", response_class=EventStream, status_code=200, responses=failing(400, 404, 410))
     def events(
         name: str,
-        after: Annotated[str | None, Query(max_length=40)] = None,
-        last_event_id: Annotated[str | None, Header(max_length=40)] = None,
+        after: Annotated[str | None, Query(max_length=80)] = None,
+        last_event_id: Annotated[str | None, Header(max_length=80)] = None,
     ) -> Response:
         """Follow results as server-sent events `rows`; each id is the offset to come back with."""
-        number = engine.number(name)
+        owner = engine.owner(name)
         said = last_event_id or after
-        begin = None if said is None else Offset.of(said, number)
-        return EventStream(hub, lambda: hub.rows(name, number, begin), limits.stall_seconds)
+        begin = None if said is None else Offset.of(said, owner)
+        return EventStream(hub, lambda: hub.rows(name, owner, begin), limits.stall_seconds)
 
 
 def _telling(app: FastAPI, engine: Engine, hub: Hub, limits: Limits) -> None:

@@ -290,14 +290,12 @@ class Engine:
                 member.carried = max(batch, member.entry.since - 1)
             member.sink_error = fault
 
-    def number(self, name: str) -> int:
-        """What tells this very registration from others of its name, before and after it."""
-        with self._lock:
-            return self._registry.member(name).entry.number
-
     def owner(self, name: str) -> str:
-        """A name for what this very registration writes, that nothing else ever has."""
-        return f"{self._books.id}-{self.number(name)}"
+        """What tells this very registration, and what it writes, from all others of its name: those before and after
+        it, and those of other folders.
+        """
+        with self._lock:
+            return f"{self._books.id}-{self._registry.member(name).entry.number}"
 
     def schema(self, name: str) -> pa.Schema:
         """The columns of a query's results."""

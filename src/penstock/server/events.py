@@ -49,9 +49,9 @@ class Hub:
     def __init__(self, engine: Engine, limits: Limits) -> None:
         self.engine = engine
         self._limits = limits
-        self._cache: OrderedDict[tuple[int, Offset | None], Event] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, Offset | None], Event] = OrderedDict()
         self._cached = 0
-        self._asked: dict[tuple[int, Offset | None], asyncio.Task[Event | None]] = {}
+        self._asked: dict[tuple[str, Offset | None], asyncio.Task[Event | None]] = {}
         self._news = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self.following = 0
@@ -64,11 +64,11 @@ class Hub:
         self.closing = True
         self.closed.set()
 
-    async def rows(self, name: str, number: int, after: Offset | None) -> AsyncIterator[bytes]:
-        """Events with a query's rows from an offset on, for ever; `number` tells it from others of the same name."""
+    async def rows(self, name: str, owner: str, after: Offset | None) -> AsyncIterator[bytes]:
+        """Events with a query's rows from an offset on, for ever; `owner` tells it from others of the same name."""
         while not self.closing:
             seen = self.engine.generation
-            event = await self._page(name, number, after)
+            event = await self._page(name, owner, after)
             if event is not None:
                 after = event.next
                 yield event.data
@@ -103,37 +103,37 @@ class Hub:
                 news.set()
         self._news.set()
 
-    async def _page(self, name: str, number: int, after: Offset | None) -> Event | None:
-        key = (number, after)
+    async def _page(self, name: str, owner: str, after: Offset | None) -> Event | None:
+        key = (owner, after)
         if key in self._cache:
             self._cache.move_to_end(key)
             return self._cache[key]
         asked = self._asked.get(key)
         if asked is None:
             # A task of its own: who asked first may hang up while others wait for the same.
-            asked = self._asked[key] = asyncio.create_task(self._make(key, name, number, after))
+            asked = self._asked[key] = asyncio.create_task(self._make(key, name, owner, after))
             asked.add_done_callback(lambda task: task.cancelled() or task.exception())  # they may all be gone
         return await asyncio.shield(asked)
 
-    async def _make(self, key: tuple[int, Offset | None], name: str, number: int, after: Offset | None) -> Event | None:
+    async def _make(self, key: tuple[str, Offset | None], name: str, owner: str, after: Offset | None) -> Event | None:
         try:
-            event = await run_in_threadpool(self._read, name, number, after)
+            event = await run_in_threadpool(self._read, name, owner, after)
         finally:
             del self._asked[key]
         if event is not None and after is not None:  # where results begin changes when old ones go
             self._keep(key, event)
         return event
 
-    def _read(self, name: str, number: int, after: Offset | None) -> Event | None:
-        if self.engine.number(name) != number:
+    def _read(self, name: str, owner: str, after: Offset | None) -> Event | None:
+        if self.engine.owner(name) != owner:
             raise UnknownQuery(f"Query {name!r} was removed; there is another of its name now.")
         page = self.engine.results(name, after=after, limit=self._limits.event_rows)
         if not page.rows.num_rows:
             # Nothing to send; but batches that were looked through are not looked through again.
             return None if page.next == after else Event(b"", page.next)
-        return Event(encode("rows", {"rows": as_json(page.rows)}, page.next.told(number)), page.next)
+        return Event(encode("rows", {"rows": as_json(page.rows)}, page.next.told(owner)), page.next)
 
-    def _keep(self, key: tuple[int, Offset | None], event: Event) -> None:
+    def _keep(self, key: tuple[str, Offset | None], event: Event) -> None:
         self._cache[key] = event
         self._cached += len(event.data) + _ENTRY
         while self._cached > self._limits.cached:

@@ -37,24 +37,24 @@ class Offset(NamedTuple):
     def __str__(self) -> str:
         return f"{self.batch}-{self.row}"
 
-    def told(self, number: int) -> str:
-        """As a client keeps it: with the query that it belongs to, by number, because a name may be another's later."""
-        return f"{number}.{self}"
+    def told(self, owner: str) -> str:
+        """As a client keeps it: with the registration that it belongs to, because a name may be another's later."""
+        return f"{owner}.{self}"
 
     @classmethod
-    def of(cls, text: str, number: int) -> Offset:
-        """As it was told of the query of this number.
+    def of(cls, text: str, owner: str) -> Offset:
+        """As it was told of this registration.
 
-        >>> Offset.of("3.12-5", 3)
+        >>> Offset.of("f3b1-3.12-5", "f3b1-3")
         Offset(batch=12, row=5)
         """
-        found = re.fullmatch(r"(?:(\d{1,15})\.)?(\d{1,15})-(\d{1,15})", text)
+        found = re.fullmatch(r"(?:([\w-]+)\.)?(\d{1,15})-(\d{1,15})", text)
         if found is None:
-            raise BadOption(f"{text[:40]!r} is not an offset.", do='Give one that the server gave: "3.12-5".')
-        if found[1] is not None and int(found[1]) != number:
+            raise BadOption(f"{text[:40]!r} is not an offset.", do="Give one that the server gave, as it was.")
+        if found[1] is not None and found[1] != owner:
             raise ResultsGone(
                 f"{text} is an offset of another query, which had this name before.",
-                why="That one was removed, and its results with it.",
+                why="That one was removed, or was in another folder, and its results with it.",
                 do="Begin anew, without an offset.",
             )
         return cls(int(found[2]), int(found[3]))
