@@ -441,6 +441,18 @@ def test_compacted_source_log_stands_for_what_it_holds(tmp_path: Path) -> None:
     held.close()
 
 
+def test_input_files_that_were_removed_once_they_were_read_hide_no_backlog(tmp_path: Path) -> None:
+    with_logs(tmp_path / "ck", 3, committed=3)
+    for batch in range(3):
+        (tmp_path / f"{batch}.json").touch()
+        listed = {"path": f"file://{tmp_path}/{batch}.json", "timestamp": 1, "batchId": batch}
+        (tmp_path / "ck" / "sources/0" / str(batch)).write_text(f"v1\n{json.dumps(listed)}")
+    running = Running(Mock(), checkpoint(tmp_path / "ck", on="a"))
+    assert running.files_read() == 3
+    (tmp_path / "0.json").unlink()
+    assert running.files_read() == 2
+
+
 def test_files_of_a_batch_are_found_by_offset_not_by_number(tmp_path: Path) -> None:
     """A micro-batch without input has a number and no entry in the source's log."""
     with_logs(tmp_path / "ck", 2, committed=2)

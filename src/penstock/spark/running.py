@@ -138,8 +138,8 @@ class Running:
         return self._seen.progress() | {"notes": [*self._notes, *self._rewritten()]}
 
     def files_read(self) -> int:
-        """How many input files are in committed micro-batches, as far as Spark remembers them."""
-        return len(self._checkpoint.source_files(0, self._checkpoint.committed()))
+        """How many of the input files that are there are in committed micro-batches, as far as Spark remembers."""
+        return sum(path.exists() for path, _ in self._checkpoint.source_files(0, self._checkpoint.committed()))
 
     def note(self, text: str) -> None:
         """Have something said in `progress()` from now on."""
