@@ -14,14 +14,14 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
 from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse, CheckpointMismatch, SinkDamaged, StateDamaged
-from penstock.spark.agreement import check_agreement
+from penstock.spark.agreement import as_begun, check_agreement
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.chunks import ChunkCache, entry_of
 from penstock.spark.failures import cause
@@ -476,6 +476,14 @@ class Terms(Plan):
         return {"on": "a"}
 
 
+@dataclass(frozen=True)
+class First(Terms):
+    """A plan that gives numbers."""
+
+    begun_with: ClassVar[tuple[str, ...]] = ("first",)
+    first: int = 0
+
+
 def test_output_older_or_newer_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
     with_logs(tmp_path / "ck", 2, committed=1)
     held = checkpoint(tmp_path / "ck", on="a")
@@ -525,6 +533,25 @@ def test_batch_that_is_half_done_is_finished_on_the_same_terms(tmp_path: Path) -
     agree(held, ledger, memory=2)
     (tmp_path / "ck" / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
     agree(held, ledger, memory=3)
+    held.close()
+
+
+def test_batch_of_which_nothing_is_in_the_output_is_begun_anew(tmp_path: Path) -> None:
+    """What was greater than all numbers of a table when it was begun is perhaps one of them by now."""
+    with_logs(tmp_path / "ck", 2, committed=1)
+    held = checkpoint(tmp_path / "ck", on="a")
+    ledgers = {name: Ledger(tmp_path / name, held.id) for name in ("results", "assigned")}
+    for ledger in ledgers.values():
+        ledger.claim()
+
+    def started(first: int) -> int:
+        return as_begun(held, First(first=first), ledgers).first  # type: ignore[arg-type, attr-defined]
+
+    assert [started(100), started(200)] == [100, 200], "batch 1 is planned, and nothing of it is in the output"
+    ledgers["results"].commit(1, [])
+    assert started(300) == 200, "it is half done"
+    (tmp_path / "ck" / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    assert started(300) == 300
     held.close()
 
 

@@ -48,16 +48,17 @@ def check_agreement(checkpoint: Checkpoint, plan: Plan, ledgers: Mapping[str, Le
         write_whole(sinks, kept)
 
 
-def as_begun(checkpoint: Checkpoint, plan: Plan) -> Plan:
-    """The plan, with what a micro-batch that is not yet committed was begun with, if there is one.
+def as_begun(checkpoint: Checkpoint, plan: Plan, ledgers: Mapping[str, Ledger]) -> Plan:
+    """The plan, with what a micro-batch was begun with whose results are in the output already: it is run again alike.
 
-    Written before anything runs: a micro-batch whose results are in the output already is so run again alike.
+    Written before anything runs. One of which nothing is in the output is begun anew: what it was begun with may be
+    old by now.
     """
     if not plan.begun_with:
         return plan
     path = checkpoint.path / "penstock-begun.json"
     known, now = _read(path), {name: getattr(plan, name) for name in plan.begun_with}
-    if known and checkpoint.planned() > checkpoint.committed():
+    if known and _is_half_done(checkpoint, ledgers):
         begun: Any = plan
         return replace(begun, **known) if known != now else plan
     if known != now:
@@ -113,14 +114,20 @@ def _check_nothing_half_done(
     checkpoint: Checkpoint, ledgers: Mapping[str, Ledger], was: dict[str, str], now: dict[str, str]
 ) -> None:
     # The batch will be run again, and its results thrown away because they are there: so they must be the same ones.
-    again = checkpoint.planned()
-    if again > checkpoint.committed() and any(again in ledger.batches() for ledger in ledgers.values()):
+    if _is_half_done(checkpoint, ledgers):
+        again = checkpoint.planned()
         differing = [name for name in was | now if was.get(name) != now.get(name)]
         raise CheckpointMismatch(
             f"Batch {again} is in the output and not yet in the checkpoint; it must be finished as it was begun.",
             why="; ".join(f"{name} was {was.get(name)} and is now {now.get(name)}" for name in differing) + ".",
             do="Start once more as before and stop it cleanly; then it may change.",
         )
+
+
+def _is_half_done(checkpoint: Checkpoint, ledgers: Mapping[str, Ledger]) -> bool:
+    """Whether some of a micro-batch that is not yet committed is in the output."""
+    again = checkpoint.planned()
+    return again > checkpoint.committed() and any(again in ledger.batches() for ledger in ledgers.values())
 
 
 def _read(path: Path) -> dict[str, Any]:

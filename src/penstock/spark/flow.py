@@ -143,7 +143,7 @@ class Flow:
         self, held: Checkpoint, ledgers: Mapping[str, Ledger], trigger: Mapping[str, Any] | None, name: str | None
     ) -> Running:
         check_agreement(held, self._plan, ledgers)
-        begun = as_begun(held, self._plan)
+        begun = as_begun(held, self._plan, ledgers)
         if begun is not self._plan:
             self._plan, self._emitted = begun, self._make(begun)
         running = Running(self, held)
