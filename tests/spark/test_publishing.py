@@ -43,11 +43,12 @@ def broker() -> Iterator[NatsServer]:
         yield running
 
 
-def run(desk: Desk, stream: Any, broker: NatsServer) -> ps.Flow:
+def run(desk: Desk, stream: Any, broker: NatsServer) -> Any:
     flow = ps.Subscriptions(stream, x="x", y="y", key="key", order="at", partition_by="part", deleted="gone", slots=2)
     places = {"checkpoint": str(desk.folder / "ck"), "set_aside": str(desk.folder / "aside")}
-    ps.publish(flow, to=broker.url, name="quotes", trigger=FINITE, crowd=10, **places).wait()
-    return flow
+    running = ps.publish(flow, to=broker.url, name="quotes", trigger=FINITE, crowd=10, **places)
+    running.wait()
+    return running
 
 
 async def tell(gateway: NatsGateway, known: dict[tuple[Any, ...], tuple[int, list[Any]]]) -> None:
@@ -80,7 +81,10 @@ def test_subscribers_are_told_through_spark_and_the_broker(desk: Desk, broker: N
     commits[-1].unlink()
     (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
     add(desk, table.slice(150), "009")
-    run(desk, stream, broker)
+    partitions = desk.spark.conf.get("spark.sql.shuffle.partitions")
+    desk.spark.conf.set("spark.sql.shuffle.partitions", "7")
+    assert any("has 7 shuffle partitions" in note for note in run(desk, stream, broker).progress()["notes"])
+    desk.spark.conf.set("spark.sql.shuffle.partitions", partitions)
     asyncio.run(listen("second"))
     _, aside = changes("min", table.to_pylist(), [], PARTS)
     assert sum(pq.read_metadata(file).num_rows for file in (desk.folder / "aside").glob("*.parquet")) == aside > 0
@@ -214,6 +218,20 @@ def test_only_subscriptions_are_published(desk: Desk):
     flow = run_plan(PassThroughPlan.checked(arrow_schema(stream), key=("key",), slots=1), [stream])
     with pytest.raises(BadOption, match="Subscriptions"):
         ps.publish(flow, to="nats://127.0.0.1:1", name="x", checkpoint=str(desk.folder / "ck"))
+
+
+@pytest.mark.parametrize("place", ["", "ck", "ck/messages", "."])
+def test_what_is_set_aside_has_a_directory_of_its_own(desk: Desk, place: str):
+    flow = ps.Subscriptions(desk.stream(updates(0, seed=1)), x="x", y="y", key="key", order="at")
+    with pytest.raises(BadOption, match=r"lies in the directory|is not a path"):
+        ps.publish(
+            flow,
+            to="nats://127.0.0.1:1",
+            name="x",
+            checkpoint=str(desk.folder / "ck"),
+            set_aside=place and str(desk.folder / place),
+        )
+    assert not (desk.folder / "ck").exists()
 
 
 def test_pairs_of_a_join_reach_their_subscribers(desk: Desk, broker: NatsServer):

@@ -22,7 +22,6 @@ from penstock.spark.listener import Progress, listen
 from penstock.spark.reports import Numbers, combined
 from penstock.spark.running import Running
 from penstock.spark.sink import WRITTEN, Ledger, claiming, commit, file_writer
-from penstock.spark.slots import shuffle_partitions
 from penstock.spark.trigger import check_trigger
 from penstock.spark.wire import Reader, rows_alone
 from penstock.tables.places import place_of
@@ -37,6 +36,20 @@ if TYPE_CHECKING:
 
 #: Over how many micro-batches a rate is told.
 _RECENT = 10
+
+
+def check_side_by_side(places: Mapping[str, str]) -> None:
+    """Refuse directories of which one is the other, or in it."""
+    whole = {name: place_of(place, name) for name, place in places.items()}
+    # One directory has many paths: with links in them, or steps upwards.
+    real = {name: Path(os.path.realpath(place)) for name, place in whole.items()}
+    for one, other in itertools.permutations(whole, 2):
+        if real[one] == real[other] or real[other] in real[one].parents:
+            raise BadOption(
+                f"{one} ({whole[one]}) lies in the directory of {other} ({whole[other]}).",
+                why="Readers and the commits of the one would meet files of the other.",
+                do="Give each a directory of its own, side by side.",
+            )
 
 
 class Emitted(Protocol):
@@ -147,9 +160,7 @@ class Flow:
         if begun is not self._plan:
             self._plan, self._emitted = begun, self._make(begun)
         running = Running(self, held)
-        kept, now = held.partitions(), shuffle_partitions(self._spark)
-        if kept is not None and kept != now and not self._plan.keeps_nothing:
-            running.note(f"The session has {now} shuffle partitions; this query keeps the {kept} it began with.")
+        running.note_partitions()
 
         def write(batch: DataFrame, number: int) -> None:
             running.hold_if_stopping()
@@ -181,16 +192,7 @@ class Flow:
             )
         if not places:
             raise BadOption("No channel has a place.", do='Give at least results="some/directory".')
-        whole = {name: place_of(place, name) for name, place in {**places, "checkpoint": checkpoint}.items()}
-        # One directory has many paths: with links in them, or steps upwards.
-        real = {name: Path(os.path.realpath(place)) for name, place in whole.items()}
-        for one, other in itertools.permutations(whole, 2):
-            if real[one] == real[other] or real[other] in real[one].parents:
-                raise BadOption(
-                    f"{one} ({whole[one]}) lies in the directory of {other} ({whole[other]}).",
-                    why="Readers and the commits of the one would meet files of the other.",
-                    do="Give each a directory of its own, side by side.",
-                )
+        check_side_by_side({**places, "checkpoint": checkpoint})
         missing = [name for name in self._plan.together if name not in places]
         if missing:
             raise BadOption(

@@ -24,7 +24,7 @@ from penstock.plan.units import parse_count
 from penstock.spark.agreement import check_agreement
 from penstock.spark.checkpoint import Checkpoint
 from penstock.spark.crash import crash_point
-from penstock.spark.flow import Flow
+from penstock.spark.flow import Flow, check_side_by_side
 from penstock.spark.running import Running
 from penstock.spark.sink import Ledger, claiming, commit, staging
 from penstock.spark.trigger import check_trigger
@@ -153,20 +153,25 @@ def publish(
             "Rows on channel set_aside are counted but not kept; give a directory to keep them.", stacklevel=2
         )
     check_name(name)
+    places = {} if set_aside is None else {SET_ASIDE: set_aside}
+    check_side_by_side({**places, "checkpoint": checkpoint})
     held = Checkpoint(checkpoint, plan)
     try:
         publisher = Publisher(to, name, _kind(plan), crowd=crowd, keep_seconds=keep_seconds, owner=held.id)
-        place, columns = set_aside and place_of(set_aside, SET_ASIDE), flow._channels[SET_ASIDE]
-        ledgers = {SET_ASIDE: Ledger(place, held.id, columns, held.path)} if place else {}
+        ledgers = {
+            channel: Ledger(place_of(place, channel), held.id, flow._channels[channel], held.path)
+            for channel, place in places.items()
+        }
         with claiming(ledgers.values()):
             check_agreement(held, plan, ledgers)
             running = Publishing(flow, held, publisher, ledgers)
+            running.note_partitions()
 
             def write(batch: DataFrame, number: int) -> None:
                 running.publish(batch, number)
 
-            places = {channel: str(ledger.place) for channel, ledger in ledgers.items()} | {RESULTS: str(running.place)}
-            writer = flow._files(places).writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
+            staged = {channel: str(ledger.place) for channel, ledger in ledgers.items()} | {RESULTS: str(running.place)}
+            writer = flow._files(staged).writeStream.foreachBatch(write).option("checkpointLocation", str(held.path))
             writer = writer.trigger(**trigger) if trigger else writer
             running.query = writer.start()
     except BaseException:

@@ -13,6 +13,7 @@ from penstock.errors import BadOption, SourceLost
 from penstock.plan.given import shown
 from penstock.spark.failures import cause
 from penstock.spark.signals import interrupts_are_free, stop_on_signal
+from penstock.spark.slots import shuffle_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -144,6 +145,12 @@ class Running:
     def note(self, text: str) -> None:
         """Have something said in `progress()` from now on."""
         self._notes.append(text)
+
+    def note_partitions(self) -> None:
+        """Say so where the session has other shuffle partitions than those that the query keeps."""
+        kept, now = self._checkpoint.partitions(), shuffle_partitions(self.flow._spark)
+        if kept is not None and kept != now and not self.flow._plan.keeps_nothing:
+            self.note(f"The session has {now} shuffle partitions; this query keeps the {kept} it began with.")
 
     def hold_if_stopping(self) -> None:
         """Keep the next micro-batch from starting once a stop is asked for; the stop then interrupts the wait."""
