@@ -7,8 +7,11 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 
 from penstock.spark import local_files
 
@@ -25,16 +28,33 @@ def test_the_jar_is_of_the_source_beside_it() -> None:
 
 
 def test_a_session_goes_without_where_java_cannot_be_told_of_the_jar(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyspark import SparkContext
-
-    monkeypatch.setattr(SparkContext, "_jvm", None)
-    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    assert local_files.settings()[local_files.CLASS_PATH] == str(local_files.JAR)
-    with monkeypatch.context() as patched:
-        patched.setattr(local_files, "JAR", Path("/one:two/penstock.jar"))
-        assert local_files.settings() == {}
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert local_files.settings()["spark.driver.extraClassPath"] == str(local_files.JAR)
+    monkeypatch.setenv("SPARK_DIST_CLASSPATH", "/theirs/*")
+    with local_files.offered():
+        assert os.environ["SPARK_DIST_CLASSPATH"] == f"/theirs/*{os.pathsep}{local_files.JAR}"
+    assert os.environ["SPARK_DIST_CLASSPATH"] == "/theirs/*"
+    monkeypatch.delenv("SPARK_DIST_CLASSPATH")
+    monkeypatch.setattr(local_files, "JAR", Path("/one:two/penstock.jar"))
     assert local_files.settings() == {}
+    with local_files.offered():
+        assert "SPARK_DIST_CLASSPATH" not in os.environ
+
+
+def test_only_a_jvm_that_has_the_classes_and_runs_all_tasks_is_told_of_them() -> None:
+    """Executors have class paths of their own, and every file of theirs was asked of a class that they lack."""
+
+    def jvm(found: bool) -> Any:
+        def look(name: str) -> None:
+            if not found:
+                raise Py4JError(name)
+
+        return SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(Class=SimpleNamespace(forName=look))))
+
+    for master in ("local", "local[2,4]", "local[*]"):
+        assert local_files.classes(jvm(True), master)
+        assert not local_files.classes(jvm(False), master)
+    for master in ("local-cluster[2,1,1024]", "spark://127.0.0.1:7077", "yarn", ""):
+        assert not local_files.classes(jvm(True), master)
 
 
 _QUERY = """
@@ -74,7 +94,9 @@ def test_a_query_starts_no_process_for_its_files(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("four")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     tmp_path.chmod(0o2755)
-    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+    # A class path that others have given, as notebooks do, hides ours no more than ours hides it.
+    others = {"PYSPARK_SUBMIT_ARGS": "--driver-class-path /nowhere/* pyspark-shell"}
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"} | others
     query = [sys.executable, "-c", _QUERY, str(tmp_path)]
     said = subprocess.run(query, env=environment, capture_output=True, text=True, check=True, timeout=300)
     assert said.stdout.split() == ["5", "False", "4", "True", "4", "penstock.LocalFiles"]

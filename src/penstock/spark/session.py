@@ -68,8 +68,6 @@ TUNED = {
     "spark.executor.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
 }
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-#: Settings to which more can be added, and what stands between.
-_LISTS = {_JAVA_OPTIONS: " ", local_files.CLASS_PATH: os.pathsep}
 
 
 def session(
@@ -87,7 +85,7 @@ def session(
     kept if it tells of an error, or with `quiet=False` to the terminal. Further settings are given with underscores for
     dots (`spark_driver_memory="2g"`) and win over ours.
     """
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     for option, given in (("cores", cores), ("slots", slots)):
@@ -107,16 +105,19 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     theirs = {name.replace("_", "."): _as_spark_says(value) for name, value in settings.items()}
-    ours = {**NEEDED, **TUNED, **_sockets(theirs), **local_files.settings()}
+    ours = {**NEEDED, **TUNED, **_sockets(theirs)}
     ours["spark.sql.shuffle.partitions"] = str(slots or count)
     conf = SparkConf(loadDefaults=False).setMaster(f"local[{count},4]").setAppName(app)
-    for name, between in _LISTS.items():
-        if name in theirs and name in ours:
-            theirs[name] = f"{ours[name]}{between}{theirs[name]}"
+    if _JAVA_OPTIONS in theirs:
+        theirs[_JAVA_OPTIONS] = f"{ours[_JAVA_OPTIONS]} {theirs[_JAVA_OPTIONS]}"
     for name, value in (ours | theirs).items():
         conf.set(name, value)
-    if quiet:
-        start_quietly(conf)
+    with local_files.offered():
+        if quiet:
+            start_quietly(conf)
+        SparkContext._ensure_initialized(conf=conf)
+    for name, value in local_files.classes(SparkContext._jvm, conf.get("spark.master") or "").items():
+        conf.setIfMissing(name, value)
     made: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made
