@@ -176,6 +176,26 @@ def test_only_one_of_two_that_claim_a_directory_at_once_gets_it(
     assert theirs.holder() == "you"
 
 
+def test_who_comes_while_another_claims_a_directory_leaves_the_claim_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads, or processes of one number in two containers, wrote one and the same file."""
+    mine, theirs = Ledger(tmp_path / "out", "me"), Ledger(tmp_path / "out", "you")
+    holder, link = Ledger.holder, os.link
+
+    def linked_a_moment_later(*paths: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        link(*paths)
+        monkeypatch.setattr(Ledger, "holder", lambda ledger: monkeypatch.setattr(Ledger, "holder", holder))
+        with pytest.raises(BadOption, match="another query"):
+            theirs.claim()
+
+    monkeypatch.setattr(os, "link", linked_a_moment_later)
+    assert mine.claim()
+    assert mine.holder() == "me"
+    assert [path.name for path in (tmp_path / "out" / "_penstock").iterdir() if path.is_file()] == ["owner.json"]
+
+
 @pytest.mark.parametrize("killed_at", range(8))
 def test_commit_of_two_channels_killed_anywhere_is_made_good(tmp_path: Path, killed_at: int) -> None:
     """Killed before the n-th change to the disk; the batch comes again with other files."""

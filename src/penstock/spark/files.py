@@ -45,7 +45,8 @@ def write_first(path: Path, body: dict[str, Any]) -> bool:
 
 def _scratch(path: Path, body: dict[str, Any]) -> Path:
     text = json.dumps(body, sort_keys=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    # Not by the process: another thread, or a process of another machine, may be at it as well.
+    scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     with scratch.open("w") as out:
         out.write(f"{zlib.crc32(text.encode()):08x}\n{text}\n")
         out.flush()
