@@ -32,7 +32,7 @@ def test_times_beyond_the_year_9999_are_set_aside(kernel):
     (raw,) = EMITTERS[kernel]()["raw"].to_pylist()
     assert json.loads(raw) == {
         "n": 1,
-        "at": "38504-08-17T21:30:06.846976",
+        "at": "38504-08-17T21:30:06.846976+00:00",
         "day": "93838-12-01",
         "within": [{"at": "38504-08-17T21:30:06.846976", "name": "é"}, None],
     }

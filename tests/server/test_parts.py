@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.cli.pipeline import show
 from penstock.errors import BadOption, ResultsGone
 from penstock.server.books import Entry
 from penstock.server.changes import agree
@@ -225,6 +226,26 @@ def test_values_that_json_does_not_have_are_text() -> None:
         {"f": "-Infinity", "b": None, "t": None, "d": None},
         {"f": 1.5, "b": "", "t": "1970-01-01T00:00:00.000001+00:00", "d": "250"},
     ]
+
+
+def test_times_that_python_has_not_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """One such row, as the year 9999 of another zone has it, and nobody could read on."""
+    moments = pa.timestamp("us", "UTC")
+    far = 253402300800000000
+    rows = pa.table(
+        {
+            "at": pa.array([far, 0], moments),
+            "day": pa.array([1 << 25, None], pa.date32()),
+            "list": pa.array([[{"at": far}], []], pa.list_(pa.struct([("at", moments)]))),
+        }
+    )
+    first = {"at": "10000-01-01T00:00:00.000000+00:00", "day": "93838-12-01"}
+    assert as_json(rows) == [
+        {**first, "list": [{"at": "10000-01-01T00:00:00.000000+00:00"}]},
+        {"at": "1970-01-01T00:00:00+00:00", "day": None, "list": []},
+    ]
+    show("q", 0, rows)
+    assert "93838-12-01" in capsys.readouterr().out
 
 
 def test_a_group_that_nobody_was_registered_for_goes_at_the_next_start(tmp_path: Path) -> None:

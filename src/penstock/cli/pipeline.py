@@ -15,6 +15,7 @@ from rich.table import Table as Grid
 from penstock.cli.say import asking, console, show_error, step, without_interrupts
 from penstock.errors import BadOption, PenstockError
 from penstock.kernels.contract import SET_ASIDE
+from penstock.kernels.row_text import plain_rows
 from penstock.plan.pipeline.columns import fits, name_of
 from penstock.plan.pipeline.starting import starting
 from penstock.server.made import Made
@@ -160,7 +161,7 @@ def show(name: str, batch: int, rows: pa.Table) -> None:
     """The first rows of a batch, as a grid."""
     console.print(f"[bold]{escape(name)}[/] [dim]batch {batch}: {rows.num_rows:,} rows[/]", soft_wrap=True)
     grid = Grid(*(escape(column) for column in rows.column_names), box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for row in rows.slice(0, SHOWN).to_pylist():
+    for row in plain_rows(rows.slice(0, SHOWN)):
         grid.add_row(*(escape(_shown(value)) for value in row.values()))
     console.print(grid)
     if rows.num_rows > SHOWN:

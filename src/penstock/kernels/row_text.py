@@ -18,13 +18,22 @@ def row_texts(rows: pa.RecordBatch) -> list[str]:
     return [json.dumps(row, default=str, ensure_ascii=False) for row in plain_rows(rows)]
 
 
-def plain_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+def plain_rows(rows: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """Rows as `to_pylist` has them, with texts for times that Python has not."""
     try:
         found: list[dict[str, Any]] = rows.to_pylist()
     except (OverflowError, ValueError):
-        columns = [[_plain(value) for value in column] for column in rows.columns]
+        columns = [plain_values(column) for column in rows.columns]
         found = [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return found
+
+
+def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The same of a column."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        found = [_plain(value) for value in column]
     return found
 
 
@@ -36,4 +45,5 @@ def _plain(value: pa.Scalar) -> Any:
             return [_plain(each) for each in value.values]
         if isinstance(value, pa.StructScalar):
             return {name: _plain(each) for name, each in value.items()}
-        return str(np.datetime64(value.value, "D" if pa.types.is_date(value.type) else value.type.unit))
+        zone = "+00:00" if getattr(value.type, "tz", None) is not None else ""
+        return f"{np.datetime64(value.value, 'D' if pa.types.is_date(value.type) else value.type.unit)}{zone}"

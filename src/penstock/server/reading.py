@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from penstock.errors import BadOption, ResultsGone
+from penstock.kernels.row_text import plain_values
 from penstock.server.books import Entry
 from penstock.server.committed import Committed
 from penstock.sql.answers import Answer, answer_of
@@ -230,7 +231,7 @@ def as_json(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
-    kind, values = column.type, list(column.to_pylist())
+    kind, values = column.type, plain_values(column)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind):
         return values
     return [_value(value) for value in values]
