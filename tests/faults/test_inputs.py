@@ -9,13 +9,14 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import SourceLost, TableChanged
+import penstock as ps
+from penstock.errors import PlanError, SourceLost, TableChanged
 from tests.faults.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -55,6 +56,33 @@ def test_unread_source_deleted_is_named_and_nothing_is_lost(spark: SparkSession,
     notes = running.progress()["notes"]
     assert len(notes) == 1
     assert str(read) in notes[0]
+
+
+def test_files_that_spark_would_read_twice_stop_it(spark: SparkSession, tmp_path: Path) -> None:
+    """A path with brackets is a pattern to it as well, and every row of the micro-batch came several times."""
+    (tmp_path / "in").mkdir()
+    for name in ("export[1]", "export[2]", "other"):
+        pq.write_table(pa.table({"name": [name]}), tmp_path / "in" / f"{name}.parquet")
+    pq.write_table(pa.table({"k": ["other"], "found": [True]}), tmp_path / "table.parquet")
+    table = ps.table(tmp_path / "table.parquet", key="k")
+
+    def begin(**options: str) -> Any:
+        rows = spark.readStream.schema("name string").options(**options).parquet(str(tmp_path / "in"))
+        flow = ps.join_table(rows, table, on="name", how="left", memory="16MB")
+        places = {name: str(tmp_path / name) for name in ("results", "set_aside")}
+        return flow.start(**places, checkpoint=str(tmp_path / "ck"), trigger={"availableNow": True})
+
+    with pytest.raises(PlanError, match=r"several times.*export"):
+        begin().wait()
+    running = begin(recursiveFileLookup="true")
+    running.wait()
+    assert running.progress()["totals"]["rows_in"] == 3
+    found = pq.read_table(tmp_path / "results").to_pylist()
+    assert sorted((row["name"], row["found"]) for row in found) == [
+        ("export[1]", None),
+        ("export[2]", None),
+        ("other", True),
+    ]
 
 
 def delete(path: Path) -> None:

@@ -156,7 +156,9 @@ def test_a_first_pipeline_runs_over_files_as_other_programs_write_them(tmp_path:
 
 @pytest.mark.spark
 def test_a_path_is_read_as_it_is_written_whatever_is_beside_it(tmp_path: Path, spark: SparkSession) -> None:
-    """A file beside partitions of something else failed in Spark; of a folder with brackets nothing was read."""
+    """A file beside partitions of something else failed in Spark; of a folder with brackets nothing was read, or each
+    row as often as there were files.
+    """
     sent = tmp_path / "sent [1] {x}"
     for place in (tmp_path / "other" / "day=1", tmp_path / "other" / "day=2", sent / "day=7"):
         place.mkdir(parents=True)
@@ -164,6 +166,10 @@ def test_a_path_is_read_as_it_is_written_whatever_is_beside_it(tmp_path: Path, s
     names = {"sheet": "sheet ü.csv", "odd": "odd [1]*.csv", "seen": "seen.json", "sent": sent.name}
     for name in ("sheet", "odd"):
         (tmp_path / names[name]).write_text("id\n1\n")
+    names["flat"] = "flat [1]"
+    (tmp_path / names["flat"]).mkdir()
+    for number in range(3):
+        (tmp_path / names["flat"] / f"{number}.csv").write_text(f"id\n{number}\n")
     (tmp_path / "seen.json").write_text('{"id": 1}\n')
     text = starting([f"{name}={tmp_path / file}" for name, file in names.items()], [], tmp_path)
     text = text.partition("[queries")[0] + "".join(
@@ -178,6 +184,7 @@ def test_a_path_is_read_as_it_is_written_whatever_is_beside_it(tmp_path: Path, s
     assert running.faults() == {}
     found = {name: pq.read_table(tmp_path / "out" / name).to_pylist() for name in names}
     one = [{"id": 1}]
+    assert sorted(row["id"] for row in found.pop("flat")) == [0, 1, 2]
     assert found == {"sheet": one, "odd": one, "seen": one, "sent": [{"id": 7, "day": 7}]}
 
 

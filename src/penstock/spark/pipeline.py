@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as fn
 
 from penstock.errors import SessionNotReady
+from penstock.plan.pipeline.data_files import is_recursive
 from penstock.spark.schema import quoted, spark_schema
 from penstock.spark.sources import json_records, read_csv, read_json
 from penstock.spark.wire import marks_in
@@ -83,6 +84,7 @@ def _place(path: Path, options: dict[str, str]) -> str:
     if not path.is_file():
         if whole != str(path):
             options["basePath"] = str(path)  # where the names of folders begin to say values
+            _take_one_at_a_time(options)
         return whole
     letter = re.search(r"\w", path.name)
     if ":" in whole or letter is None:  # patterns have no colons
@@ -91,6 +93,14 @@ def _place(path: Path, options: dict[str, str]) -> str:
     if whole != str(path):
         return whole
     return f"{path.parent}/{path.name[: letter.start()]}[{letter[0]}]{path.name[letter.end() :]}"
+
+
+def _take_one_at_a_time(options: dict[str, str]) -> None:
+    """Have every micro-batch read one file: of several whose paths look like patterns, Spark reads each for each."""
+    if not is_recursive(options):
+        for name in [name for name in options if name.lower() in ("maxfilespertrigger", "maxbytespertrigger")]:
+            del options[name]
+        options["maxFilesPerTrigger"] = "1"
 
 
 def _literal(name: str) -> str:

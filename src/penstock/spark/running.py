@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import threading
 import time
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import BadOption, SourceLost
+from penstock.errors import BadOption, PlanError, SourceLost
 from penstock.plan.given import shown
 from penstock.spark.failures import cause
 from penstock.spark.signals import interrupts_are_free, stop_on_signal
 from penstock.spark.slots import shuffle_partitions
+from penstock.spark.watermarks import nodes_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.spark.flow import Flow
 
 
+#: What makes Spark take a path for a pattern.
+_LIKE_A_PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: Seconds between two looks at the times of all input files.
 _LOOK_AGAIN = 10.0
 #: Seconds that Java can count in milliseconds, and that nobody waits for.
@@ -172,7 +176,8 @@ class Running:
         rows.
         """
         self._checkpoint.note_sources()
-        missing = [path for path, _ in self._checkpoint.source_files(batch, batch) if not path.exists()]
+        files = [path for path, _ in self._checkpoint.source_files(batch, batch)]
+        missing = [path for path in files if not path.exists()]
         if missing:
             raise SourceLost(
                 f"{len(missing)} input files were deleted before they were surely read: {missing[0]}"
@@ -180,6 +185,29 @@ class Running:
                 why="Their rows would be missing from the output without a word.",
                 do="Put the files back and start again with the same checkpoint; nothing of this batch was committed.",
             )
+        odd = [path for path in files if _LIKE_A_PATTERN.search(str(path))]
+        if odd and len(files) > 1 and self._reads_twice():
+            raise PlanError(
+                f"Spark reads files of this micro-batch several times: {odd[0]} has one of the signs {{}}[]*?\\ in its "
+                "path.",
+                why="It takes such a path for a pattern as well, and each of its rows would be in the output as often.",
+                do='Read the stream with .option("recursiveFileLookup", "true"), in a pipeline with options = { '
+                "recursiveFileLookup = true }, and start again with the same checkpoint; nothing of this batch was "
+                "committed. Or keep such signs out of names.",
+            )
+
+    def _reads_twice(self) -> bool:
+        """Whether a source of the micro-batch under way has a file more than once."""
+        while not hasattr(self, "query"):
+            time.sleep(0.01)  # it was started just now
+        query: Any = self.query
+        relations = [
+            node.relation().location()
+            for node in nodes_of(query._jsq.streamingQuery().lastExecution().analyzed())
+            if node.nodeName() == "LogicalRelation"
+        ]
+        found = [location.allFiles() for location in relations]
+        return any(files.size() > files.distinct().size() for files in found)
 
     def _rewritten(self) -> list[str]:
         """Input files that changed after they were read: the file source never reads a name twice."""

@@ -37,7 +37,7 @@ def without_watermark(frame: DataFrame, *, may_stay: bool = False) -> DataFrame:
 
     spark: Any = frame.sparkSession
     plan = frame._jdf.queryExecution().analyzed()
-    nodes = list(_nodes(plan))
+    nodes = list(nodes_of(plan))
     if not any(node.nodeName() == _WATERMARK for node in nodes):
         return frame
     stateful = [node.nodeName() for node in nodes if _keeps_state(node)]
@@ -58,10 +58,11 @@ def _children(node: Any) -> list[Any]:
     return [found.apply(number) for number in range(found.size())]
 
 
-def _nodes(node: Any) -> Iterator[Any]:
+def nodes_of(node: Any) -> Iterator[Any]:
+    """An operator of a logical plan, and all below it."""
     yield node
     for child in _children(node):
-        yield from _nodes(child)
+        yield from nodes_of(child)
 
 
 def _keeps_state(node: Any) -> bool:
