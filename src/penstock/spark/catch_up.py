@@ -27,6 +27,7 @@ from penstock.spark.failures import cause
 from penstock.spark.jobs import watched
 from penstock.spark.schema import spark_schema
 from penstock.spark.sink import WRITTEN, Ledger, rows_writer
+from penstock.spark.sources import literal
 from penstock.tables import keys
 
 if TYPE_CHECKING:
@@ -160,12 +161,7 @@ def read_archived(spark: SparkSession, schema: pa.Schema, files: Iterable[Path])
         "recursiveFileLookup": "true",
         "datetimeRebaseMode": "CORRECTED",
     }
-    return spark.read.schema(spark_schema(schema)).options(**options).parquet(*map(_literal, files))
-
-
-def _literal(path: Path) -> str:
-    """A path as Spark takes it, in which no character stands for others."""
-    return "".join(f"\\{char}" if char in "\\{}[]*?" else char for char in str(path))
+    return spark.read.schema(spark_schema(schema)).options(**options).parquet(*map(literal, files))
 
 
 def _table_rows(spark: SparkSession, plan: CatchUpPlan, marks: Broadcast[bytes]) -> DataFrame:

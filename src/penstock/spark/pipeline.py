@@ -10,7 +10,7 @@ from pyspark.sql import functions as fn
 from penstock.errors import SessionNotReady
 from penstock.plan.pipeline.data_files import is_recursive
 from penstock.spark.schema import quoted, spark_schema
-from penstock.spark.sources import json_records, read_csv, read_json
+from penstock.spark.sources import json_records, literal, read_csv, read_json
 from penstock.spark.wire import marks_in
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _place(path: Path, options: dict[str, str]) -> str:
     The source follows a folder or a pattern, and no file. Of a file's folder it would look through all that is beside
     the file, and fail where partitions of something else are there; so a file is a pattern in any case.
     """
-    whole = "".join(f"\\{letter}" if letter in "\\{}[]*?" else letter for letter in str(path))
+    whole = literal(path)
     if not path.is_file():
         if whole != str(path):
             options["basePath"] = str(path)  # where the names of folders begin to say values

@@ -138,6 +138,7 @@ class SharedFlow(Flow):
 def changes_stream(spark: SparkSession, folder: str) -> DataFrame:
     """The changes in a directory as a stream; the directory is made if it is not there."""
     from penstock.spark.schema import spark_schema
+    from penstock.spark.sources import literal
 
     place = place_of(folder, "changes")
     try:
@@ -146,4 +147,6 @@ def changes_stream(spark: SparkSession, folder: str) -> DataFrame:
         raise BadOption(
             f"changes={folder!r} cannot be made: {fault.strerror}.", do="Give a directory that can be written."
         ) from fault
-    return spark.readStream.schema(spark_schema(CHANGES)).parquet(str(place))
+    # There are no folders in it; and it is read alike whatever it is called (`Running.check_source`).
+    files = spark.readStream.schema(spark_schema(CHANGES)).option("recursiveFileLookup", "true")
+    return files.parquet(literal(place))

@@ -34,6 +34,11 @@ _REFUSED = {
 }
 
 
+def literal(path: Path) -> str:
+    """A path as Spark takes it, in which no letter stands for others."""
+    return "".join(f"\\{letter}" if letter in "\\{}[]*?" else letter for letter in str(path))
+
+
 def read_json(spark: SparkSession, path: str, schema: str | StructType, **options: str | int | bool) -> DataFrame:
     """A stream of JSON Lines files, one record a line.
 
