@@ -430,7 +430,7 @@ def test_a_stream_that_is_read_twice_has_one_log(tmp_path: Path) -> None:
         listed = {"path": f"file:///changes/{batch}", "timestamp": 1, "batchId": batch}
         (sources / "1" / str(batch)).write_text(f"v1\n{json.dumps(listed)}")
     held = checkpoint(tmp_path / "ck", on="a")
-    assert [[str(path) for path, _ in held.source_files(batch, batch)] for batch in range(3)] == [
+    assert [[str(path) for path, _ in held.inputs.of(batch, batch)] for batch in range(3)] == [
         ["/in/0", "/changes/0"], ["/in/1"], ["/in/2", "/changes/1"],
     ]  # fmt: skip
     held.note_sources()
@@ -455,9 +455,9 @@ def test_compacted_source_log_stands_for_what_it_holds(tmp_path: Path) -> None:
     for batch in range(3):
         (log / str(batch)).unlink()
     held = checkpoint(tmp_path / "ck", on="a")
-    assert [path.name for path, _ in held.source_files(0, 3)] == ["0", "1", "2", "3"]
-    assert [path.name for path, _ in held.source_files(3, 3)] == ["3"]
-    assert [path.name for path, _ in held.source_files(2, 2)] == ["2"]
+    assert [path.name for path, _ in held.inputs.of(0, 3)] == ["0", "1", "2", "3"]
+    assert [path.name for path, _ in held.inputs.of(3, 3)] == ["3"]
+    assert [path.name for path, _ in held.inputs.of(2, 2)] == ["2"]
     held.close()
 
 
@@ -481,8 +481,8 @@ def test_files_of_a_batch_are_found_by_offset_not_by_number(tmp_path: Path) -> N
     listed = {"path": "file:///in/late%20one", "timestamp": 1, "batchId": 2}
     (tmp_path / "ck" / "sources/0/2").write_text(f"v1\n{json.dumps(listed)}")
     held = checkpoint(tmp_path / "ck", on="a")
-    assert [str(path) for path, _ in held.source_files(3, 3)] == ["/in/late one"]
-    assert held.source_files(2, 2) == []
+    assert [str(path) for path, _ in held.inputs.of(3, 3)] == ["/in/late one"]
+    assert held.inputs.of(2, 2) == []
     held.close()
 
 

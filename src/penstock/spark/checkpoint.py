@@ -7,16 +7,16 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
-from urllib.parse import unquote, urlparse
 from weakref import WeakValueDictionary
 
 from penstock.errors import BadOption, CheckpointDamaged, CheckpointInUse
 from penstock.plan.base import STATE_FORMAT, Plan
 from penstock.spark.files import Held, read_whole, take_lock, write_whole
 from penstock.spark.host import check_identity
+from penstock.spark.input_files import InputFiles
 from penstock.spark.spark_files import (
     RESTORE,
     check_state,
@@ -34,8 +34,6 @@ from penstock.tables.places import place_of
 _OWNER = "penstock.json"
 #: Which sources have logs.
 _SOURCES = "penstock-sources.json"
-#: In the offset of a file source, and of no other.
-_OFFSET = '"logOffset"'
 #: Those that this process holds, or held last.
 _held: WeakValueDictionary[Path, Checkpoint] = WeakValueDictionary()
 
@@ -51,6 +49,7 @@ class Checkpoint:
         self._has_state = not plan.keeps_nothing
         self._closing = threading.Lock()
         self.path = place_of(path, "checkpoint")
+        self.inputs = InputFiles(self.path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = self._take_lock()
@@ -79,47 +78,11 @@ class Checkpoint:
         found = said.get("conf", {}).get("spark.sql.shuffle.partitions")
         return int(found) if found else None
 
-    def source_files(self, first: int, last: int) -> list[tuple[Path, int]]:
-        """The local input files of some micro-batches, as far as Spark remembers them, with the times they had.
-
-        The file source numbers its own log, where a micro-batch without input has no entry; the offsets say which
-        entries are whose.
-        """
-        before, until = self._source_offsets(first - 1, last)
-        files: dict[Path, int] = {}
-        for log in (self.path / "sources").glob("*"):
-            begin, end = before.get(log.name, -1) + 1, until.get(log.name, -1)
-            for entry in sorted(_entries(log, begin, end), key=lambda entry: int(entry.stem)):
-                for said in map(json.loads, read_log(entry)):
-                    if isinstance(said, dict) and begin <= said.get("batchId", -1) <= end:
-                        parts = urlparse(said["path"])
-                        if parts.scheme in ("", "file"):
-                            files[Path(unquote(parts.path))] = said["timestamp"]
-        return list(files.items())
-
     def note_sources(self) -> None:
         """Remember which sources have a log: one that is lost is told by that from a source that is read twice."""
         note = self.path / _SOURCES
         if not note.exists():
-            write_whole(note, {"logs": self._logs()})
-
-    def _logs(self) -> list[int]:
-        return numbers(self.path / "sources")
-
-    def _source_offsets(self, *batches: int) -> list[dict[str, int]]:
-        """How far these micro-batches read in the log of each file source."""
-        entries = [self.path / "offsets" / str(batch) for batch in batches]
-        said = [read_log(entry)[1:] if entry.exists() else [] for entry in entries]
-        count = max(map(len, said))
-        logs = logs_of([[one[n] if n < len(one) else "" for one in said] for n in range(count)], self._logs())
-        return [
-            {
-                str(log): int(json.loads(line)["logOffset"])
-                for log, line in zip(logs, one, strict=False)
-                if _OFFSET in line
-            }
-            for one in said
-        ]
+            write_whole(note, {"logs": self.inputs.logs()})
 
     def close(self) -> None:
         """Let others have it. One thread may stop a query while another waits for it, and both close."""
@@ -189,9 +152,9 @@ class Checkpoint:
         noted = read_whole(note) if note.exists() else {"logs": []}
         if noted is None:
             raise CheckpointDamaged(f"{note} is cut or changed.", do=RESTORE)
-        for number in sorted({*noted["logs"]} - {*self._logs()}):
+        for number in sorted({*noted["logs"]} - {*self.inputs.logs()}):
             raise missing(self.path / "sources" / str(number), "The files it lists would be read again.")
-        for number, until in self._source_offsets(last)[0].items():
+        for number, until in self.inputs.offsets(last)[0].items():
             log = self.path / "sources" / number
             # A compacted entry stands for itself and all before it.
             compacted = [int(entry.stem) for entry in log.glob("*.compact") if int(entry.stem) <= until]
@@ -201,33 +164,6 @@ class Checkpoint:
         partitions = self.partitions()
         if self._has_state and committed and partitions is not None:
             check_state(self.path / "state", planned[-1] + (planned[-1] in committed), partitions)
-
-
-def logs_of(offsets: Sequence[Sequence[str]], logs: Sequence[int]) -> list[int]:
-    """The number of each source's log, of those that are there, by the offsets of the sources in some micro-batches.
-
-    Spark numbers sources as they come, and what a query reads twice, as in a join of a stream with itself, is one
-    source with one log, whose offset stands in several places. Where another source has the same offsets, too, it does
-    not matter which of the two is taken for it.
-
-    >>> four, one = ['{"logOffset":4}'], ['{"logOffset":1}']
-    >>> logs_of([four, four], [0, 1]), logs_of([four, four, one], [0, 1]), logs_of([four, one], [0])
-    ([0, 1], [0, 0, 1], [0, 1])
-    """
-
-    def numbered(found: list[int]) -> list[int] | None:
-        at = len(found)
-        if at == len(offsets):
-            return found if set(logs) <= set(found) else None
-        again = [number for number, seen in zip(found, offsets, strict=False) if seen == offsets[at]]
-        for number in dict.fromkeys([max(found, default=-1) + 1, *again]):
-            if number in logs or not any(_OFFSET in said for said in offsets[at]):
-                whole = numbered([*found, number])
-                if whole is not None:
-                    return whole
-        return None
-
-    return numbered([]) or list(range(len(offsets)))
 
 
 def is_left(path: Path, owner: str) -> bool:
@@ -248,14 +184,6 @@ def _take_lock(path: Path) -> IO[str]:
     if before is not None and not before.is_used():
         before.close()
     return take_lock(path / "penstock.lock")
-
-
-def _entries(log: Path, begin: int, end: int) -> Iterator[Path]:
-    """The entries of a file source's log with these numbers. Of a long run few are left: the others are compacted."""
-    for entry in log.glob("[0-9]*"):
-        number, _, kind = entry.name.partition(".")
-        if kind in ("", "compact") and number.isdigit() and begin <= int(number) <= end:
-            yield entry
 
 
 def begun_as(path: Path) -> dict[str, str]:

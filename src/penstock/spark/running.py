@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import signal
 import threading
 import time
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import BadOption, PlanError, SourceLost
+from penstock.errors import BadOption
 from penstock.plan.given import shown
 from penstock.spark.failures import cause
 from penstock.spark.signals import interrupts_are_free, stop_on_signal
 from penstock.spark.slots import shuffle_partitions
-from penstock.spark.watermarks import nodes_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from penstock.spark.flow import Flow
 
 
-#: What makes Spark take a path for a pattern.
-_LIKE_A_PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: Seconds between two looks at the times of all input files.
 _LOOK_AGAIN = 10.0
 #: Seconds that Java can count in milliseconds, and that nobody waits for.
@@ -144,7 +140,7 @@ class Running:
 
     def files_read(self) -> int:
         """How many of the input files that are there are in committed micro-batches, as far as Spark remembers."""
-        return sum(path.exists() for path, _ in self._checkpoint.source_files(0, self._checkpoint.committed()))
+        return sum(path.exists() for path, _ in self._checkpoint.inputs.of(0, self._checkpoint.committed()))
 
     def note(self, text: str) -> None:
         """Have something said in `progress()` from now on."""
@@ -172,49 +168,16 @@ class Running:
             )
 
     def check_source(self, batch: int) -> None:
-        """Stop if a file that this micro-batch should have read is gone: Spark would commit the batch without its
-        rows.
-        """
+        """Stop if Spark would commit this micro-batch without the rows of a file, or with them twice."""
         self._checkpoint.note_sources()
-        files = [path for path, _ in self._checkpoint.source_files(batch, batch)]
-        missing = [path for path in files if not path.exists()]
-        if missing:
-            raise SourceLost(
-                f"{len(missing)} input files were deleted before they were surely read: {missing[0]}"
-                + (" and others." if len(missing) > 1 else "."),
-                why="Their rows would be missing from the output without a word.",
-                do="Put the files back and start again with the same checkpoint; nothing of this batch was committed.",
-            )
-        odd = [path for path in files if _LIKE_A_PATTERN.search(str(path))]
-        if odd and len(files) > 1 and self._reads_twice():
-            raise PlanError(
-                f"Spark reads files of this micro-batch several times: {odd[0]} has one of the signs {{}}[]*?\\ in its "
-                "path.",
-                why="It takes such a path for a pattern as well, and each of its rows would be in the output as often.",
-                do='Read the stream with .option("recursiveFileLookup", "true"), in a pipeline with options = { '
-                "recursiveFileLookup = true }, and start again with the same checkpoint; nothing of this batch was "
-                "committed. Or keep such signs out of names.",
-            )
-
-    def _reads_twice(self) -> bool:
-        """Whether a source of the micro-batch under way has a file more than once."""
-        while not hasattr(self, "query"):
-            time.sleep(0.01)  # it was started just now
-        query: Any = self.query
-        relations = [
-            node.relation().location()
-            for node in nodes_of(query._jsq.streamingQuery().lastExecution().analyzed())
-            if node.nodeName() == "LogicalRelation"
-        ]
-        found = [location.allFiles() for location in relations]
-        return any(files.size() > files.distinct().size() for files in found)
+        self._checkpoint.inputs.check(batch, lambda: getattr(self, "query", None))
 
     def _rewritten(self) -> list[str]:
         """Input files that changed after they were read: the file source never reads a name twice."""
         if self.active and time.monotonic() < self._looked[0] + _LOOK_AGAIN:
             return self._looked[1]
         found = []
-        for path, read in self._checkpoint.source_files(0, self._checkpoint.committed()):
+        for path, read in self._checkpoint.inputs.of(0, self._checkpoint.committed()):
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime_ns // 1_000_000 > read:
                     found.append(f"{path} was rewritten after it was read; what is new in it is not in the output.")

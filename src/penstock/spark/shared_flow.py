@@ -147,6 +147,6 @@ def changes_stream(spark: SparkSession, folder: str) -> DataFrame:
         raise BadOption(
             f"changes={folder!r} cannot be made: {fault.strerror}.", do="Give a directory that can be written."
         ) from fault
-    # There are no folders in it; and it is read alike whatever it is called (`Running.check_source`).
+    # There are no folders in it; and it is read alike whatever it is called (`InputFiles.check`).
     files = spark.readStream.schema(spark_schema(CHANGES)).option("recursiveFileLookup", "true")
     return files.parquet(literal(place))

@@ -24,6 +24,7 @@ from penstock.errors import SourceLost, UnknownColumn, UnsupportedType, ViewDama
 from penstock.plan.view import CHUNK, Changing
 from penstock.plan.views.kinds import common, kind_of
 from penstock.spark.crash import crash_point
+from penstock.spark.input_files import InputFiles
 from penstock.spark.spark_files import remove_half_begun
 from penstock.spark.views.parquet import rows_of
 
@@ -250,12 +251,15 @@ def follow(stream: DataFrame, place: Path, checkpoint: Path, trigger: dict[str, 
     remove_half_begun(checkpoint)
     check_goes_on(place, checkpoint)  # before anything is made that is in the way of what is put back
     place.mkdir(parents=True, exist_ok=True)
-    return (
-        stream.writeStream.foreachBatch(_writer(place))
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(**trigger)
-        .start()
-    )
+    started: list[StreamingQuery] = []
+    inputs = InputFiles(checkpoint)
+
+    def check(number: int) -> None:
+        inputs.check(number, lambda: started[0] if started else None)
+
+    writer = stream.writeStream.foreachBatch(_writer(place, check)).option("checkpointLocation", str(checkpoint))
+    started.append(writer.trigger(**trigger).start())
+    return started[0]
 
 
 def check_goes_on(place: Path, checkpoint: Path) -> None:
@@ -282,7 +286,7 @@ def check_goes_on(place: Path, checkpoint: Path) -> None:
         )
 
 
-def _writer(place: Path) -> Callable[[DataFrame, int], None]:
+def _writer(place: Path, check: Callable[[int], None]) -> Callable[[DataFrame, int], None]:
     def write(batch: DataFrame, number: int) -> None:
         name = f"{number:020d}"
         if (place / name).exists():
@@ -290,6 +294,7 @@ def _writer(place: Path) -> Callable[[DataFrame, int], None]:
         scratch = place / f".{name}"
         shutil.rmtree(scratch, ignore_errors=True)
         batch.write.parquet(str(scratch))
+        check(number)
         crash_point("view-before-log")
         with contextlib.suppress(FileNotFoundError):
             (scratch / "_SUCCESS").unlink()
